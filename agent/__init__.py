@@ -1,0 +1,1 @@
+"""The node agent: sources -> state -> verdicts -> faces."""

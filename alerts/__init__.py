@@ -1,0 +1,1 @@
+"""Prometheus rules and Alertmanager configuration, built from the policy and the metric catalogue."""

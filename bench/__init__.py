@@ -1,0 +1,1 @@
+"""Benchmarks: one run measures both sides; times are reported as ratios."""

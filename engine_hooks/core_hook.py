@@ -1,0 +1,109 @@
+"""Where we enter vLLM: the constructor of EngineCore, and three methods of each engine that it makes.
+
+Only ``EngineCore.__init__`` is replaced on the class; the rest is set on the instance once it has come up, so that
+subclasses keep their own methods and no other engine changes. Originals run first and untouched: their results and
+exceptions pass through.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from engine_hooks.reporter import EngineReporter, clock
+from engine_hooks.settings import Settings
+
+logger = logging.getLogger("kvtide.hooks")
+
+_MARK = "__kvtide__"
+
+
+class _Sentinel:
+    """Our own wake-up in the engine's input queue. It is swallowed by our wrapper and never passed on: in some
+    versions an unknown request type kills the engine.
+    """
+
+    def __repr__(self) -> str:
+        return "<kvtide wake-up>"
+
+
+WAKE_UP = _Sentinel()
+
+
+def install(settings: Settings) -> None:
+    """Have every EngineCore that comes up in this process, or in one forked from it, watched."""
+    from vllm.v1.engine.core import EngineCore
+
+    original = EngineCore.__init__
+    if hasattr(original, _MARK):
+        return
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        try:
+            attach(self, settings)
+        except Exception:
+            logger.exception("kvtide: this engine can't be watched; it goes on without us")
+
+    setattr(init, _MARK, True)
+    EngineCore.__init__ = init
+
+
+def attach(engine: Any, settings: Settings) -> EngineReporter:
+    """Watch ``engine``, an EngineCore that has come up: wrap its step, its input and its shutdown."""
+    has_loop = hasattr(engine, "input_queue") and hasattr(engine, "_process_engine_step")
+    # Read first: a vLLM without these is refused before anything was changed.
+    step_name = "_process_engine_step" if has_loop else "step_fn"
+    step, shutdown = getattr(engine, step_name), engine.shutdown
+    wake: Callable[[], None] | None = None
+    if has_loop:
+        handle, queue = engine._handle_client_request, engine.input_queue
+
+        def wake() -> None:
+            queue.put_nowait((WAKE_UP, None))
+
+    reporter = EngineReporter(engine, settings, wake)
+    setattr(engine, step_name, _watched_step(step, reporter))
+    if has_loop:
+        engine._handle_client_request = _listening(handle, reporter)
+    engine.shutdown = _closing(shutdown, reporter)
+    reporter.start()
+    return reporter
+
+
+def _watched_step(original: Callable[..., Any], reporter: EngineReporter) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        began = clock()
+        result = original(*args, **kwargs)
+        reporter.after_step(began)
+        return result
+
+    return step
+
+
+def _listening(original: Callable[..., Any], reporter: EngineReporter) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def handle(request_type: Any, *args: Any, **kwargs: Any) -> Any:
+        if request_type is WAKE_UP:
+            reporter.on_wake()
+            return None
+        return original(request_type, *args, **kwargs)
+
+    return handle
+
+
+def _closing(original: Callable[..., Any], reporter: EngineReporter) -> Callable[..., Any]:
+    owner = os.getpid()
+
+    @functools.wraps(original)
+    def shutdown(*args: Any, **kwargs: Any) -> Any:
+        if os.getpid() == owner:
+            reporter.close()
+        return original(*args, **kwargs)
+
+    return shutdown

@@ -1,0 +1,49 @@
+"""Nothing that a hook does may reach the engine: exceptions are caught and counted, and a hook that keeps raising
+is switched off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+logger = logging.getLogger("kvtide.hooks")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ERROR_LIMIT = 5
+
+
+class Guard:
+    """Counts the exceptions of one engine's hooks by name.
+
+    Not ``BaseException``: vLLM ends an engine by raising ``SystemExit`` in a signal handler, which may run
+    inside a hook and must get through.
+    """
+
+    def __init__(self, limit: int = ERROR_LIMIT) -> None:
+        self._limit = limit
+        self.errors: dict[str, int] = {}
+        self.off: dict[str, str] = {}
+
+    def run(self, hook: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+        """Call ``function``; None when it raised or when this hook is off."""
+        if hook in self.off:
+            return None
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            self.note(hook, error)
+            return None
+
+    def note(self, hook: str, error: Exception) -> None:
+        """Count an exception of ``hook``; the limit switches it off. Logs when it begins and when it ends."""
+        count = self.errors.get(hook, 0) + 1
+        self.errors[hook] = count
+        if count == 1:
+            logger.warning("kvtide: hook %s raised; the engine goes on", hook, exc_info=error)
+        if count >= self._limit and hook not in self.off:
+            self.off[hook] = f"{type(error).__name__}: {error}"[:200]
+            logger.error("kvtide: hook %s is off after %d errors, the last one %s", hook, count, self.off[hook])

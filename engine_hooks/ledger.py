@@ -1,0 +1,112 @@
+"""Counts block references where they change: one side of the conservation law.
+
+Every reference on a KV block is taken by ``get_new_blocks`` or ``touch`` and given back by ``free_blocks`` (or
+``unpin_blocks``). The sum of what was taken must equal what the block tables explain; the difference is what has
+leaked (above zero) or was freed too often (below). Only this pool object is wrapped, not its class, so that
+nothing else in the process changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any
+
+from engine_hooks.guard import Guard
+from engine_hooks.scheduler_view import Block, SchedulerView, count_nulls
+
+_ref_cnt = attrgetter("ref_cnt")
+_block_id = attrgetter("block_id")
+
+
+def _first_parameter(function: Callable[..., Any]) -> str:
+    return next(iter(inspect.signature(function).parameters))
+
+
+class ReferenceLedger:
+    """Running count of the references on one pool's blocks, the null block aside.
+
+    ``references``: the count. ``changed``: while a set is there, the ids of all blocks whose references change
+    are added to it; the audit uses it to tell which blocks stood still. All on the engine's thread.
+    """
+
+    HOOK = "ledger"
+
+    def __init__(self, view: SchedulerView, guard: Guard) -> None:
+        self._view = view
+        self._guard = guard
+        self._nulls = view.may_hold_nulls
+        self.references = self.recount()
+        self.changed: set[int] | None = None
+
+    def recount(self) -> int:
+        """Sum the reference counts of all blocks: O(capacity), for start-up and tests."""
+        return sum(map(_ref_cnt, (b for b in self._view.pool.blocks if not b.is_null)))
+
+    def net(self) -> int:
+        """References that nothing explains: 0 on a sound engine, > 0 leaked, < 0 freed too often."""
+        copies = self._view.pending_copies()
+        return self.references + copies - self._view.explained_references()
+
+    def install(self) -> None:
+        """Wrap the pool's methods. The originals run first, and their result and exceptions pass untouched."""
+        pool = self._view.pool
+        pool.get_new_blocks = self._taking(pool.get_new_blocks, of_result=True)
+        pool.touch = self._taking(pool.touch, of_result=False)
+        for name in ("free_blocks", "unpin_blocks"):
+            if hasattr(pool, name):
+                setattr(pool, name, self._giving_back(getattr(pool, name)))
+        for manager in self._view.managers:
+            if hasattr(manager, "take_pending_cow_copies"):
+                manager.take_pending_cow_copies = self._draining_copies(manager.take_pending_cow_copies)
+
+    def _count(self, blocks: Sequence[Block], sign: int) -> None:
+        if blocks and isinstance(blocks[0], list | tuple):  # touch() took one list per group up to 0.13
+            for group in blocks:
+                self._count(group, sign)
+            return
+        number = len(blocks)
+        if self._nulls:
+            number -= count_nulls(blocks)
+        self.references += sign * number
+        if self.changed is not None:
+            self.changed.update(map(_block_id, blocks))
+
+    def _taking(self, original: Callable[..., Any], *, of_result: bool) -> Callable[..., Any]:
+        first = _first_parameter(original)
+
+        def take(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            try:
+                self._count(result if of_result else args[0] if args else kwargs[first], 1)
+            except Exception as error:
+                self._guard.note(self.HOOK, error)
+            return result
+
+        return take
+
+    def _giving_back(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        first = _first_parameter(original)
+
+        def give_back(*args: Any, **kwargs: Any) -> Any:
+            # vLLM passes a list or a one-pass iterator: the original gets what we can look at afterwards too.
+            freed: Iterable[Block] = args[0] if args else kwargs.pop(first)
+            blocks = freed if isinstance(freed, list) else list(freed)
+            result = original(blocks, *args[1:], **kwargs)
+            try:
+                self._count(blocks, -1)
+            except Exception as error:
+                self._guard.note(self.HOOK, error)
+            return result
+
+        return give_back
+
+    def _draining_copies(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def drain(*args: Any, **kwargs: Any) -> Any:
+            pairs = original(*args, **kwargs)
+            # Each copy took one reference by a bare ``ref_cnt += 1``; it is given back through free_blocks.
+            self.references += len(pairs)
+            return pairs
+
+        return drain

@@ -1,0 +1,28 @@
+"""The ``vllm.general_plugins`` entry point.
+
+vLLM calls it in the API server, in EngineCore and in each worker. It guards a plugin's import but not its call, so
+everything is caught here.
+"""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("kvtide.hooks")
+
+
+def register() -> None:
+    """Install the hooks, unless ``KVTIDE_DISABLE`` says not to. Never raises; may be called again."""
+    try:
+        from engine_hooks.settings import Settings
+
+        settings = Settings.from_environment()
+        if not settings.enabled:
+            return
+        from engine_hooks import core_hook
+        from engine_hooks.identity import share_engine_id
+
+        share_engine_id()
+        core_hook.install(settings)
+    except Exception:
+        logger.exception("kvtide: the hooks could not be installed; the engine goes on without them")

@@ -1,0 +1,153 @@
+"""One engine's reporter: what runs on the engine's own thread after each step, and when it is woken.
+
+The engine's thread calls :meth:`after_step` and :meth:`on_wake`; the link's side thread calls the rest. Between
+them go only a deque of orders and attributes that one thread writes and the other reads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from engine_hooks import wire
+from engine_hooks.accounts import KVAccounts
+from engine_hooks.audit import SLICE_SECONDS
+from engine_hooks.auth import Session
+from engine_hooks.guard import Guard
+from engine_hooks.identity import Identity
+from engine_hooks.link import AgentLink, LinkCallbacks
+from engine_hooks.scheduler_view import SchedulerView
+from engine_hooks.settings import Settings
+
+BUSY_PERIOD = 0.1
+IDLE_PERIOD = 1.0
+IDLE_SLICE_SECONDS = 0.002  # what a request that arrives at an idle engine may have to wait
+MAX_ORDERS = 64
+
+clock = time.perf_counter
+
+
+class EngineReporter:
+    """Watches one EngineCore and tells the agent. ``wake`` puts our sentinel into the engine's input queue."""
+
+    def __init__(self, engine: Any, settings: Settings, wake: Callable[[], None] | None) -> None:
+        self._wake = wake
+        self._waking = False
+        self._guard = Guard()
+        self._identity = Identity.of(engine, settings, in_process=wake is None)
+        self._view = SchedulerView(engine.scheduler)
+        self._accounts = KVAccounts(self._view, self._guard)
+        self._orders: deque[wire.Order] = deque(maxlen=MAX_ORDERS)
+        self._sequence = 0
+        self._steps = 0
+        self._hook_seconds = 0.0
+        self._step_seconds = 0.0
+        self._next_report = 0.0
+        self._last_report = time.monotonic()
+        self._audit_wants_more = False
+        self._rested = True
+        self._pool_info = self._view.pool_info()
+        self._link = AgentLink(settings, LinkCallbacks(self._hello, self._order, self._tick, self._request_report))
+
+    def start(self) -> None:
+        """Wrap the pool, test the accounts and start the link."""
+        self._guard.run("start", self._accounts.start)
+        self._link.start()
+
+    def close(self) -> None:
+        """Say nothing more. The wrappers stay: they only count."""
+        self._link.close()
+
+    # -- the engine's thread ------------------------------------------------------------------------------
+
+    def after_step(self, began: float) -> None:
+        """Count a step that began at ``began`` (perf_counter); audit a slice and report when due. Never raises."""
+        ended = clock()
+        self._steps += 1
+        self._step_seconds += ended - began
+        self._guard.run("step", self._work, ended)
+        self._hook_seconds += clock() - ended
+
+    def on_wake(self) -> None:
+        """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
+        self._waking = False
+        began = clock()
+        self._guard.run("wake", self._work, began, force=True)
+        self._hook_seconds += clock() - began
+        if self._audit_wants_more and not self._view.scheduler.requests:
+            self._wake_engine()  # at rest no step will give the audit its next slice
+
+    def _work(self, now: float, *, force: bool = False) -> None:
+        while self._orders:
+            self._execute(self._orders.popleft())
+            force = True
+        self._guard.run("counters", self._accounts.observe_step)
+        # Coming to rest is told at once: the next step may be hours away.
+        resting = not self._view.scheduler.requests
+        due = force or now >= self._next_report or (resting and not self._rested)
+        self._rested = resting
+        if due or self._audit_wants_more:
+            slice_seconds = IDLE_SLICE_SECONDS if force else SLICE_SECONDS
+            self._audit_wants_more = bool(self._guard.run("audit", self._accounts.advance_audit, slice_seconds))
+        if due:
+            self._next_report = now + BUSY_PERIOD
+            if self._link.up:
+                self._guard.run("report", self._send_report)
+            self._last_report = time.monotonic()
+
+    def _execute(self, order: wire.Order) -> None:
+        if order.kind == "check":
+            self._accounts.request_audit()
+            result = wire.OrderResult(sequence=order.sequence, ok=True)
+        else:
+            result = wire.OrderResult(sequence=order.sequence, ok=False, detail=f"unknown order {order.kind[:32]!r}")
+        self._link.send(result)
+
+    def _send_report(self) -> None:
+        running, waiting = self._view.running_and_waiting()
+        self._sequence += 1
+        self._link.send(
+            wire.Report(
+                sequence=self._sequence,
+                monotonic=time.monotonic(),
+                steps=self._steps,
+                running=running,
+                waiting=waiting,
+                requests=self._view.requests(),
+                pool=self._guard.run("accounts", self._accounts.report),
+                hooks=wire.HookReport(
+                    errors=dict(self._guard.errors),
+                    off=dict(self._guard.off),
+                    dropped_frames=self._link.dropped,
+                    hook_seconds=self._hook_seconds,
+                    step_seconds=self._step_seconds,
+                ),
+            )
+        )
+
+    # -- the link's side thread ---------------------------------------------------------------------------
+
+    def _hello(self, session: Session) -> wire.Hello:
+        return self._identity.hello(session, self._pool_info, self._accounts.support, IDLE_PERIOD)
+
+    def _order(self, order: wire.Order) -> None:
+        self._orders.append(order)
+        self._wake_engine()
+
+    def _request_report(self) -> None:
+        self._next_report = 0.0
+        self._wake_engine()
+
+    def _tick(self) -> wire.Message | None:
+        silent = time.monotonic() - self._last_report
+        if silent >= IDLE_PERIOD - 0.05:
+            self._wake_engine()
+        return wire.Heartbeat(silent_seconds=silent) if silent >= 2 * IDLE_PERIOD else None
+
+    def _wake_engine(self) -> None:
+        # One sentinel at a time: an engine that is stuck in a step must not find hundreds of them.
+        if self._wake is not None and not self._waking:
+            self._waking = True
+            self._wake()

@@ -1,0 +1,258 @@
+"""The wire: every message between the hooks and the agent, and how it is encoded.
+
+One ``SOCK_SEQPACKET`` packet carries one frame: a msgpack array ``[version, kind, body]``. The receiver ignores
+and counts unknown fields and kinds, so that either side can be newer. The conversation::
+
+    engine connects, and checks the uid of whoever bound the path
+    agent  -> Banner      its nonce
+    engine -> Challenge   the engine's nonce: the only thing that an unproven listener is ever sent
+    agent  -> Proof       HMAC over both nonces (see auth)
+    engine -> Hello       who it is, with a proof of its own
+    engine -> Report      ten times a second under load, once a second when idle
+    engine -> Heartbeat   from the side thread, while the engine's own thread is silent
+    agent  -> SignedOrder
+    engine -> OrderResult
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+# Where the two meet unless told otherwise; the key lies beside the socket.
+DEFAULT_SOCKET = Path("/run/kvtide/agent.sock")
+KEY_NAME = "agent.key"
+
+WIRE_VERSION = 1
+MAX_FRAME_BYTES = 64 * 1024
+NONCE_BYTES = 32
+
+
+class WireError(Exception):
+    """A frame that can't be used; ``reason`` is one of a fixed set, fit for a metric label."""
+
+    REASONS: ClassVar[tuple[str, ...]] = (
+        "oversize",
+        "malformed",
+        "unknown_version",
+        "unknown_kind",
+        "rate",
+        "order",
+    )
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all message bodies."""
+
+
+class Banner(Message, frozen=True, kw_only=True):
+    """First word of the agent: ``nonce`` makes the engine's proof fresh."""
+
+    nonce: bytes
+    agent_version: str
+
+
+class Challenge(Message, frozen=True, kw_only=True):
+    """The engine asks whoever listens to prove that it has the key. It says nothing about the engine."""
+
+    nonce: bytes
+
+
+class Proof(Message, frozen=True, kw_only=True):
+    """HMAC-SHA256 by the shared key over both nonces."""
+
+    mac: bytes
+
+
+class Support(Message, frozen=True, kw_only=True):
+    """Whether something can be done on this engine, and if not, why."""
+
+    ok: bool
+    reason: str = ""
+
+
+class PoolInfo(Message, frozen=True, kw_only=True):
+    """A KV block pool, as it was when the engine came up.
+
+    ``capacity``: usable blocks (the null block is not one). ``block_tokens``: tokens per block.
+    ``block_bytes``: bytes of one block on one rank, all KV cache groups and layers; None where it can't be told.
+    """
+
+    capacity: int
+    block_tokens: int | None
+    block_bytes: int | None
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """Who an engine process is.
+
+    ``instance`` is drawn anew by each engine process: a restarted engine is a new one. ``engine_id`` joins the
+    processes of one engine (data-parallel ranks, API servers). ``pid`` and ``pid_namespace`` are the process's own
+    view; the agent knows its own view from the kernel. ``started_at`` is Unix time in seconds.
+    ``in_process``: the engine runs inside its caller's loop, and reports only while it steps.
+    """
+
+    name: str
+    instance: str
+    engine_id: str
+    host: str
+    pid: int
+    pid_namespace: int
+    index: int
+    rank: int
+    data_parallel_size: int
+    started_at: float
+    engine_version: str
+    hooks_version: str
+    in_process: bool
+    idle_period_seconds: float
+    pool: PoolInfo | None
+    audit: Support
+    mac: bytes
+
+
+class PoolReport(Message, frozen=True, kw_only=True):
+    """One pool at one moment, in blocks; None where a number is not known (never a zero in its place).
+
+    ``held + cached_idle + empty = capacity``. ``held_min`` and ``held_max`` are over every step since the report
+    before. ``orphaned`` and ``over_freed``: see the design's vocabulary; ``exact`` is False while a difference of
+    references has been counted but the blocks that make it up have not been named yet.
+    ``cached_idle_age_seconds``: how old the count of cached idle blocks is.
+    """
+
+    capacity: int
+    held: int
+    held_min: int
+    held_max: int
+    cached_idle: int | None
+    cached_idle_age_seconds: float | None
+    orphaned: int | None
+    over_freed: int | None
+    exact: bool
+    audits: int
+    ledger_drift: int
+
+
+class HookReport(Message, frozen=True, kw_only=True):
+    """What the hooks cost and what went wrong in them, since the engine came up.
+
+    ``errors`` counts exceptions by hook; ``off`` names the hooks that were switched off, with the reason.
+    ``hook_seconds`` is the engine thread's time spent in hooks, ``step_seconds`` in the engine's own steps.
+    """
+
+    errors: dict[str, int]
+    off: dict[str, str]
+    dropped_frames: int
+    hook_seconds: float
+    step_seconds: float
+
+
+class Report(Message, frozen=True, kw_only=True):
+    """The engine's counters at ``monotonic`` (CLOCK_MONOTONIC seconds), taken between two steps."""
+
+    sequence: int
+    monotonic: float
+    steps: int
+    running: int
+    waiting: int
+    requests: int
+    pool: PoolReport | None
+    hooks: HookReport
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """From the side thread: the process is alive although its engine thread has been silent so long."""
+
+    silent_seconds: float
+
+
+class Order(Message, frozen=True, kw_only=True):
+    """What the agent asks of an engine. ``check``: audit now and report."""
+
+    sequence: int
+    kind: str
+
+
+class SignedOrder(Message, frozen=True, kw_only=True):
+    """``payload`` is an encoded :class:`Order`; ``mac`` signs it with the session's key."""
+
+    payload: bytes
+    mac: bytes
+
+
+class OrderResult(Message, frozen=True, kw_only=True):
+    """What became of an order."""
+
+    sequence: int
+    ok: bool
+    detail: str = ""
+
+
+KINDS: dict[str, type[Message]] = {
+    "banner": Banner,
+    "challenge": Challenge,
+    "proof": Proof,
+    "hello": Hello,
+    "report": Report,
+    "heartbeat": Heartbeat,
+    "order": SignedOrder,
+    "result": OrderResult,
+}
+_NAMES = {cls: name for name, cls in KINDS.items()}
+
+
+class _Frame(msgspec.Struct, array_like=True, frozen=True):
+    version: int
+    kind: str
+    body: msgspec.Raw
+
+
+_encoder = msgspec.msgpack.Encoder()
+_frame_decoder = msgspec.msgpack.Decoder(_Frame)
+_decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {name: msgspec.msgpack.Decoder(cls) for name, cls in KINDS.items()}
+_order_decoder = msgspec.msgpack.Decoder(Order)
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of ``message``; raises :class:`WireError` when it is too large to be sent."""
+    body = msgspec.Raw(_encoder.encode(message))
+    data = _encoder.encode(_Frame(WIRE_VERSION, _NAMES[type(message)], body))
+    if len(data) > MAX_FRAME_BYTES:
+        raise WireError("oversize", f"{len(data)} bytes, {MAX_FRAME_BYTES} allowed")
+    return data
+
+
+def decode(data: bytes) -> Message:
+    """Return the message in a frame; raises :class:`WireError` with the reason, and nothing else."""
+    if len(data) > MAX_FRAME_BYTES:
+        raise WireError("oversize", f"more than {MAX_FRAME_BYTES} bytes")
+    try:
+        frame = _frame_decoder.decode(data)
+        if frame.version != WIRE_VERSION:
+            raise WireError("unknown_version", str(frame.version))
+        decoder = _decoders.get(frame.kind)
+        if decoder is None:
+            raise WireError("unknown_kind", frame.kind[:32])
+        message: Message = decoder.decode(frame.body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError("malformed", str(error)) from None
+    return message
+
+
+def encode_order(order: Order) -> bytes:
+    """Return the bytes of ``order`` that are signed."""
+    return _encoder.encode(order)
+
+
+def decode_order(payload: bytes) -> Order:
+    """Return the order in a signed payload; raises :class:`WireError`."""
+    try:
+        return _order_decoder.decode(payload)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise WireError("malformed", str(error)) from None

@@ -1,0 +1,1 @@
+"""The metric catalogue, the Prometheus collector and the HTTP endpoints."""
