@@ -1,0 +1,43 @@
+"""``kvtide agent``: the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def agent(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file; default /etc/kvtide/agent.yaml if it exists.")
+    ] = None,
+    socket: Annotated[
+        Path | None, typer.Option(envvar="KVTIDE_SOCKET", help="Unix socket for the engines (link.socket).")
+    ] = None,
+    key_file: Annotated[
+        Path | None, typer.Option(envvar="KVTIDE_KEY_FILE", help="Key shared with the engines (link.key_file).")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT for metrics and state; port 0 takes a free one (http.listen).")
+    ] = None,
+) -> None:
+    """Watch this node's engines until stopped.
+
+    Example: kvtide agent --socket /tmp/kvtide.sock --listen 127.0.0.1:9477
+    """
+    import asyncio
+
+    from agent.config import load
+    from agent.daemon import Agent
+
+    chosen = {"link.socket": socket, "link.key_file": key_file, "http.listen": listen}
+    settings = load(config, {key: str(value) for key, value in chosen.items() if value is not None})
+
+    def announce(url: str) -> None:
+        typer.echo(f"kvtide agent: engines connect to {settings.link.socket}; look at {url}")
+
+    async def serve() -> None:
+        await Agent(settings).run(announce)
+
+    asyncio.run(serve())

@@ -1,0 +1,46 @@
+"""The typer app and its commands. Exit codes: 0 done, 1 could not be done, 2 wrong use or configuration."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import click
+import typer
+
+from agent.cli import agent, status
+from agent.errors import KvtideError
+from engine_hooks import __version__
+
+app = typer.Typer(
+    name="kvtide",
+    help="Knows where every byte of an LLM server's GPU memory is, and says early when it goes wrong.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+)
+app.command("agent")(agent.agent)
+app.command("status")(status.status)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"kvtide {__version__}")
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; an error is one line on standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        result = app(args=arguments, standalone_mode=False)
+    except KvtideError as error:
+        sys.stderr.write(f"kvtide: {error}\n")
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return result if isinstance(result, int) else 0

@@ -1,0 +1,42 @@
+"""Reads an agent's state over its HTTP API."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+
+from agent.errors import KvtideError
+from agent.state import AgentState
+
+_decoder = msgspec.json.Decoder(AgentState)
+
+
+class AgentClient:
+    """One agent at ``url``; keeps its connection. Raises :class:`KvtideError` with one line."""
+
+    def __init__(self, url: str, timeout: float = 3.0) -> None:
+        self._url = url.rstrip("/")
+        try:
+            self._http = httpx.Client(base_url=self._url, timeout=timeout)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise KvtideError(f"--url: {url}: {error}; it must be like http://127.0.0.1:9477") from None
+
+    def state_json(self) -> bytes:
+        """Return the state as the agent sent it."""
+        try:
+            response = self._http.get("/api/v1/state")
+            response.raise_for_status()
+        except httpx.HTTPStatusError as error:
+            raise KvtideError(f"{self._url}: answered {error.response.status_code}; is that a kvtide agent?") from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            text = str(error) or type(error).__name__
+            raise KvtideError(f"no agent answers at {self._url} ({text}); start it with: kvtide agent") from None
+        return response.content
+
+    def state(self) -> AgentState:
+        """Return the state."""
+        content = self.state_json()
+        try:
+            return _decoder.decode(content)
+        except msgspec.MsgspecError as error:
+            raise KvtideError(f"{self._url}: not a kvtide state ({error}); is the agent another version?") from None

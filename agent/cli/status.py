@@ -1,0 +1,48 @@
+"""``kvtide status``: the state as a table, once or live."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from agent.errors import KvtideError
+
+
+def status(
+    url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = "http://127.0.0.1:9477",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the state as JSON.")] = False,
+    watch: Annotated[float | None, typer.Option(min=0.1, help="Redraw every so many seconds until Ctrl-C.")] = None,
+) -> None:
+    """Show the engines of this node, their KV blocks and what is wrong with them.
+
+    Examples: kvtide status; kvtide status --watch 1; kvtide status --json | jq .engines
+    """
+    from agent.cli.client import AgentClient
+
+    client = AgentClient(url)
+    if as_json:
+        typer.echo(client.state_json().decode())
+        return
+
+    from rich.console import Console
+
+    from agent.faces.status import render
+
+    console = Console()
+    if watch is None:
+        console.print(render(client.state()))
+        return
+
+    import time
+
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(render(client.state()), console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        while True:
+            time.sleep(watch)
+            try:
+                live.update(render(client.state()), refresh=True)
+            except KvtideError as error:
+                live.update(Text(str(error), style="bold"), refresh=True)

@@ -1,0 +1,150 @@
+"""The agent's configuration: one YAML file, overridden by options; checked whole before anything starts."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from agent.errors import ConfigError
+from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
+
+DEFAULT_FILE = Path("/etc/kvtide/agent.yaml")
+DEFAULT_LISTEN = "127.0.0.1:9477"
+MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes with the ending zero: unix(7)
+
+
+def _socket_path(path: Path) -> Path:
+    size = len(str(path).encode())
+    if size > MAX_SOCKET_PATH:
+        raise ValueError(f"the path has {size} bytes, {MAX_SOCKET_PATH} are allowed; choose a shorter one")
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path")
+    return path
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Split ``HOST:PORT`` (IPv6 in brackets; port 0 takes a free one); raises ValueError."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("must be HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:9477 or [::1]:9477")
+    host = host.removeprefix("[").removesuffix("]")
+    if host != "localhost":
+        ipaddress.ip_address(host)  # its ValueError says what is wrong
+    return host, int(port)
+
+
+def _listen(text: str) -> str:
+    parse_listen(text)
+    return text
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LinkConfig(Section):
+    """The link to the engines of this node."""
+
+    socket: Annotated[Path, AfterValidator(_socket_path)] = Field(
+        DEFAULT_SOCKET, description="Unix socket that the agent binds; engines find it by KVTIDE_SOCKET"
+    )
+    key_file: Path | None = Field(
+        None, description=f"key shared with the engines, made when missing; default: {KEY_NAME} beside the socket"
+    )
+    mode: int = Field(0o660, ge=0, le=0o777, description="permissions of the socket")
+    group: str | None = Field(None, description="group of the socket and of the key file: the engines' users")
+    allow_uids: tuple[int, ...] = Field((), description="uids that may connect, besides root and the agent's own")
+    allow_gids: tuple[int, ...] = Field((), description="gids that may connect")
+
+    @property
+    def key_path(self) -> Path:
+        """Where the key is."""
+        return self.key_file or self.socket.with_name(KEY_NAME)
+
+
+class HttpConfig(Section):
+    """The agent's HTTP side: metrics, health, state, landing page."""
+
+    listen: Annotated[str, AfterValidator(_listen)] = Field(
+        DEFAULT_LISTEN, description="HOST:PORT; port 0 takes a free one"
+    )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return parse_listen(self.listen)
+
+
+class AgentConfig(Section):
+    """All that the agent can be told."""
+
+    link: LinkConfig = LinkConfig()
+    http: HttpConfig = HttpConfig()
+    gone_after_periods: float = Field(
+        3.0, ge=1.0, le=60.0, description="report periods without a word after which an engine's values are dropped"
+    )
+
+
+def load(file: Path | None, overrides: dict[str, Any]) -> AgentConfig:
+    """Return the configuration from ``file`` (the default file if there is one) and ``overrides`` by dotted key.
+
+    Raises :class:`ConfigError` with one line that names the key, the value and what is allowed.
+    """
+    where = str(file) if file else str(DEFAULT_FILE)
+    data: Any = {}
+    if file is not None or DEFAULT_FILE.exists():
+        data = _read(file or DEFAULT_FILE)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where}: must be a mapping of settings, not {type(data).__name__}")
+    for key, value in overrides.items():
+        section, _, name = key.partition(".")
+        inner = data.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{where}: {section}: must be a mapping of settings, not {type(inner).__name__}")
+        inner[name] = value
+    try:
+        return AgentConfig.model_validate(data)
+    except pydantic.ValidationError as error:
+        raise ConfigError(_one_line(where, error, overrides)) from None
+
+
+def _read(file: Path) -> Any:
+    try:
+        return yaml.safe_load(file.read_text()) or {}
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        raise ConfigError(f"{file}:{line} not valid YAML: {getattr(error, 'problem', None) or error}") from None
+
+
+def _one_line(where: str, error: pydantic.ValidationError, overrides: dict[str, Any]) -> str:
+    parts = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        source = "option" if key in overrides else where
+        if problem["type"] == "extra_forbidden":
+            allowed = ", ".join(_known_keys(problem["loc"][:-1]))
+            parts.append(f"{source}: unknown key {key}; allowed here: {allowed}")
+        else:
+            text = problem["msg"].removeprefix("Value error, ")
+            parts.append(f"{source}: {key}: {problem['input']!r}: {text}")
+    return "; ".join(parts)
+
+
+def _known_keys(path: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = AgentConfig
+    for part in path:
+        annotation = model.model_fields[str(part)].annotation
+        if not isinstance(annotation, type) or not issubclass(annotation, BaseModel):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,130 @@
+"""The place that wires the daemon: link, table, HTTP and signals on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from agent.config import AgentConfig, HttpConfig
+from agent.engines import EngineTable
+from agent.errors import ConfigError, KvtideError
+from agent.link import LinkServer
+from agent.state import AgentState
+from engine_hooks import __version__
+from exporters.http import build_app
+
+logger = logging.getLogger("kvtide.agent")
+
+TICK_SECONDS = 0.25
+
+
+class Agent:
+    """The node agent; ``snapshot`` gives its state, the same object until something changes."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._table = EngineTable(config.gone_after_periods)
+        self._link = LinkServer(config.link, self._table)
+        self._started_at = time.time()
+        self._snapshot: AgentState | None = None
+        self._snapshot_version = -1
+        self._not_ready = "starting"
+        self._stop = asyncio.Event()
+
+    async def run(self, announce: Callable[[str], None]) -> None:
+        """Serve until SIGINT or SIGTERM; ``announce`` gets one line once everything is up.
+
+        Raises :class:`ConfigError` or :class:`KvtideError` before anything runs.
+        """
+        listener = _listen(self._config.http)
+        try:
+            self._link.start()
+        except BaseException:
+            listener.close()
+            raise
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        server = _Server(
+            uvicorn.Config(
+                build_app(self.snapshot), log_level="warning", access_log=False, lifespan="off", server_header=False
+            )
+        )
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        self._not_ready = ""
+        host, port = listener.getsockname()[:2]
+        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        try:
+            while not self._stop.is_set():
+                self._tick()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), TICK_SECONDS)
+        finally:
+            self._link.close()
+            server.should_exit = True
+            await serving
+
+    def snapshot(self) -> AgentState:
+        """Return the state as it is now."""
+        if self._snapshot is None or self._snapshot_version != self._table.version:
+            unix_now = time.time()
+            self._snapshot_version = self._table.version
+            self._snapshot = AgentState(
+                at=unix_now,
+                version=__version__,
+                started_at=self._started_at,
+                ready=not self._not_ready,
+                not_ready_reason=self._not_ready,
+                link=self._link.state(),
+                engines=self._table.states(time.monotonic(), unix_now),
+            )
+        return self._snapshot
+
+    def _tick(self) -> None:
+        self._link.tick()
+        self._table.tick(time.monotonic())
+        problem = self._link.heal()
+        if problem != self._not_ready:
+            self._not_ready = problem
+            self._table.version += 1
+            if problem:
+                logger.error("link: %s", problem)
+            else:
+                logger.info("link: engines reach this agent again")
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without signal handlers of its own: the daemon has them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+def _listen(config: HttpConfig) -> socket.socket:
+    host, port = config.address
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"http.listen: {config.listen}: {error.strerror}") from None
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        remedy = "choose another by --listen HOST:PORT or http.listen in the configuration (port 0 takes a free one)"
+        if error.errno == errno.EADDRINUSE:
+            raise KvtideError(f"http.listen: {config.listen}: the port is in use; {remedy}") from None
+        raise KvtideError(f"http.listen: {config.listen}: {error.strerror}; {remedy}") from None
+    return sock

@@ -1,0 +1,185 @@
+"""The engines of this node: what each has told us, turned into state. No clock and no I/O of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from agent.state import EnginePhase, EngineState, HookState, PoolState
+from agent.units import human_seconds
+from agent.verdicts import DETECTORS
+from agent.verdicts.base import Track, advance, verdict_of
+from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
+
+MIN_PERIOD, MAX_PERIOD = 0.1, 10.0  # what an engine may claim as its report period, in seconds
+
+
+@dataclass(slots=True)
+class _Engine:
+    hello: Hello
+    label: str
+    pid: int
+    heard: float
+    link_up: bool = True
+    reported: float | None = None
+    report: Report | None = None
+    tracks: dict[str, Track] = field(default_factory=dict)
+
+    @property
+    def period(self) -> float:
+        return min(max(self.hello.idle_period_seconds, MIN_PERIOD), MAX_PERIOD)
+
+
+class EngineTable:
+    """One record per engine process, keyed by its instance; times are monotonic seconds.
+
+    ``version`` changes with every change of the state.
+    """
+
+    def __init__(self, gone_after_periods: float) -> None:
+        self._gone_after = gone_after_periods
+        self._engines: dict[str, _Engine] = {}
+        self.version = 0
+
+    def hello(self, hello: Hello, pid: int, now: float) -> None:
+        """An engine process introduced itself, or came back."""
+        self.version += 1
+        known = self._engines.get(hello.instance)
+        if known is not None:
+            known.hello, known.pid, known.link_up, known.heard = hello, pid, True, now
+            return
+        self._engines[hello.instance] = _Engine(hello, self._label(hello), pid, now)
+
+    def report(self, instance: str, report: Report, now: float) -> None:
+        """An engine process reported."""
+        self.version += 1
+        engine = self._engines[instance]
+        engine.report, engine.reported, engine.heard = report, now, now
+        self._judge(engine, now)
+
+    def heartbeat(self, instance: str, _heartbeat: Heartbeat, now: float) -> None:
+        """An engine process lives, but its engine thread is silent."""
+        self._engines[instance].heard = now
+
+    def disconnected(self, instance: str, now: float) -> None:
+        """The link to an engine process ended."""
+        self.version += 1
+        engine = self._engines[instance]
+        engine.link_up, engine.heard = False, now
+
+    def tick(self, now: float) -> None:
+        """Let time pass: forget engines that are gone, and age the rest."""
+        if self._engines:
+            self.version += 1
+        for instance, engine in list(self._engines.items()):
+            if not engine.link_up and now - engine.heard > self._gone_after * engine.period:
+                del self._engines[instance]
+
+    def states(self, now: float, unix_now: float) -> tuple[EngineState, ...]:
+        """Return the state of every engine, by label."""
+        states = [self._state(engine, now, unix_now) for engine in self._engines.values()]
+        return tuple(sorted(states, key=lambda state: state.engine))
+
+    # -- one engine ---------------------------------------------------------------------------------------
+
+    def _label(self, hello: Hello) -> str:
+        """The first free name. A lost engine's name goes to its successor, which takes its place."""
+        name = hello.name if hello.data_parallel_size <= 1 else f"{hello.name}-dp{hello.index}"
+        for instance, engine in list(self._engines.items()):
+            if engine.label == name and not engine.link_up:
+                del self._engines[instance]
+        taken = {engine.label for engine in self._engines.values()}
+        number, label = 1, name
+        while label in taken:
+            number += 1
+            label = f"{name}~{number}"
+        return label
+
+    def _judge(self, engine: _Engine, now: float) -> None:
+        pool = self._pool(engine)
+        for detector in DETECTORS:
+            finding = detector.judge(pool) if pool else None
+            track = advance(engine.tracks.get(detector.kind), finding, now, detector.confirm_seconds)
+            if track is None:
+                engine.tracks.pop(detector.kind, None)
+            else:
+                engine.tracks[detector.kind] = track
+
+    def _phase(self, engine: _Engine, now: float) -> tuple[EnginePhase, str]:
+        limit = self._gone_after * engine.period
+        quiet = now - engine.heard
+        if not engine.link_up:
+            return "lost", f"the link ended {human_seconds(quiet)} ago: the engine or its hooks are gone"
+        if quiet > limit:
+            return "silent", f"no word for {human_seconds(quiet)}: the process is stopped or gets no CPU"
+        if engine.reported is None:
+            return "silent", "connected; no report yet"
+        age = now - engine.reported
+        # An engine in its caller's loop reports only while it steps; at rest nothing in it changes.
+        if age > limit and not engine.hello.in_process:
+            return "silent", f"its engine thread has finished no step for {human_seconds(age)}"
+        return "live", ""
+
+    def _state(self, engine: _Engine, now: float, unix_now: float) -> EngineState:
+        hello, report = engine.hello, engine.report
+        phase, reason = self._phase(engine, now)
+        live = report if phase == "live" else None
+        return EngineState(
+            engine=engine.label,
+            engine_id=hello.engine_id,
+            instance=hello.instance,
+            host=hello.host,
+            pid=engine.pid,
+            index=hello.index,
+            rank=hello.rank,
+            started_at=hello.started_at,
+            engine_version=hello.engine_version,
+            hooks_version=hello.hooks_version,
+            phase=phase,
+            reason=reason,
+            link_up=engine.link_up,
+            report_age_seconds=None if engine.reported is None else max(0.0, now - engine.reported),
+            steps=live.steps if live else None,
+            running=live.running if live else None,
+            waiting=live.waiting if live else None,
+            pool=self._pool(engine) if live else None,
+            audit_supported=hello.audit.ok,
+            audit_reason=hello.audit.reason,
+            hooks=_hooks(live) if live else None,
+            verdicts=tuple(verdict_of(kind, track, now, unix_now) for kind, track in engine.tracks.items())
+            if live
+            else (),
+        )
+
+    @staticmethod
+    def _pool(engine: _Engine) -> PoolState | None:
+        pool: PoolReport | None = engine.report.pool if engine.report else None
+        if pool is None:
+            return None
+        info = engine.hello.pool
+        free = pool.capacity - pool.held
+        return PoolState(
+            capacity=pool.capacity,
+            held=pool.held,
+            held_min=pool.held_min,
+            held_max=pool.held_max,
+            cached_idle=pool.cached_idle,
+            empty=None if pool.cached_idle is None else free - pool.cached_idle,
+            orphaned=pool.orphaned,
+            over_freed=pool.over_freed,
+            exact=pool.exact,
+            audits=pool.audits,
+            ledger_drift=pool.ledger_drift,
+            block_tokens=info.block_tokens if info else None,
+            block_bytes=info.block_bytes if info else None,
+        )
+
+
+def _hooks(report: Report) -> HookState:
+    hooks = report.hooks
+    return HookState(
+        errors=hooks.errors,
+        off=hooks.off,
+        dropped_frames=hooks.dropped_frames,
+        hook_seconds=hooks.hook_seconds,
+        step_seconds=hooks.step_seconds,
+    )

@@ -1,0 +1,1 @@
+"""Pure renderings of the state for terminals."""

@@ -1,0 +1,117 @@
+"""The state as rich renderables: what ``kvtide status`` prints and the demo shows."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from agent.state import AgentState, EngineState, PoolState, Verdict
+from agent.units import human_bytes, human_seconds
+
+BAR_WIDTH = 40
+# Colours of Okabe and Ito, told apart by the colour-blind; the letters carry the meaning without any colour.
+_PARTS = (("orphaned", "L", "#d55e00"), ("held", "#", "#0072b2"), ("cached", "+", "#56b4e9"), ("empty", ".", "grey50"))
+
+
+def render(state: AgentState) -> RenderableType:
+    """Return the whole picture: engines, then verdicts."""
+    parts: list[RenderableType] = []
+    if not state.ready:
+        parts.append(Text(f"agent not ready: {state.not_ready_reason}", style="bold #d55e00"))
+    if not state.engines:
+        parts.append(Text(f"No engine has connected to {state.link.socket} yet."))
+        parts.append(Text(f"Start vLLM, with kvtide installed beside it, with KVTIDE_SOCKET={state.link.socket}"))
+        return Group(*parts)
+    parts.extend(_engine(engine, state.at) for engine in state.engines)
+    return Group(*parts)
+
+
+def _engine(engine: EngineState, now: float) -> RenderableType:
+    title = f"{engine.engine}  vLLM {engine.engine_version}  pid {engine.pid}  {engine.phase}"
+    if engine.phase != "live":
+        return Panel(Text(f"No values: {engine.reason}."), title=title, title_align="left", border_style="yellow")
+    body: list[RenderableType] = []
+    if engine.pool is not None:
+        body += [_bar(engine.pool), _numbers(engine, engine.pool)]
+    else:
+        body.append(Text("This engine has no KV block pool."))
+    if not engine.audit_supported:
+        body.append(Text(f"No exact accounting: {engine.audit_reason}.", style="yellow"))
+    body += [_hooks(engine)]
+    body += [_verdict(verdict, now) for verdict in engine.verdicts] or [Text("Nothing is wrong.", style="#009e73")]
+    bad = any(verdict.phase != "resolved" for verdict in engine.verdicts)
+    return Panel(Group(*body), title=title, title_align="left", border_style="#d55e00" if bad else "#009e73")
+
+
+def _bar(pool: PoolState) -> Text:
+    leaked = min(pool.orphaned or 0, pool.held)
+    cached = pool.cached_idle or 0
+    counts = {"orphaned": leaked, "held": pool.held - leaked, "cached": cached}
+    cells = {name: _cells(number, pool.capacity) for name, number in counts.items()}
+    cells["empty"] = max(0, BAR_WIDTH - sum(cells.values()))
+    text = Text("KV pool ")
+    for name, letter, colour in _PARTS:
+        text.append(letter * cells[name], style=colour)
+    text.append(f"  {pool.held / pool.capacity:.0%} held" if pool.capacity else "  empty pool")
+    return text
+
+
+def _cells(number: int, capacity: int) -> int:
+    """Cells of the bar for ``number`` blocks: one at least, so that a single leaked block is seen."""
+    return max(1, round(BAR_WIDTH * number / capacity)) if number and capacity else 0
+
+
+def _numbers(engine: EngineState, pool: PoolState) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
+    columns = (
+        ("held #", pool.held),
+        ("orphaned L", pool.orphaned),
+        ("cached idle +", pool.cached_idle),
+        ("empty .", pool.empty),
+        ("capacity", pool.capacity),
+    )
+    for name, _ in columns:
+        table.add_column(name, justify="right")
+    table.add_column("running", justify="right")
+    table.add_column("waiting", justify="right")
+    blocks = [_count(number) for _, number in columns]
+    if pool.orphaned is not None and not pool.exact:
+        blocks[1] += "?"  # counted, the blocks are not named yet
+    table.add_row(*blocks, _count(engine.running), _count(engine.waiting))
+    if pool.block_bytes is not None:
+        sizes = [pool.bytes_of(number) for _, number in columns]
+        table.add_row(*("-" if size is None else human_bytes(size) for size in sizes), "", "", style="dim")
+    return table
+
+
+def _count(number: int | None) -> str:
+    return "not known" if number is None else f"{number:,}"
+
+
+def _hooks(engine: EngineState) -> Text:
+    hooks = engine.hooks
+    age = "" if engine.report_age_seconds is None else f"reported {human_seconds(engine.report_age_seconds)} ago"
+    text = Text(age, style="dim")
+    if hooks is None:
+        return text
+    if hooks.step_seconds:
+        text.append(f"; hooks cost {hooks.hook_seconds / hooks.step_seconds:.2%} of the engine's step time")
+    if hooks.dropped_frames:
+        text.append(f"; {hooks.dropped_frames} frames dropped")
+    for hook, reason in hooks.off.items():
+        text.append(f"; hook {hook} is off: {reason}", style="yellow")
+    return text
+
+
+def _verdict(verdict: Verdict, now: float) -> Text:
+    colour = "#009e73" if verdict.phase == "resolved" else "#d55e00"
+    since = time.strftime("%H:%M:%S", time.localtime(verdict.since))
+    text = Text(f"{verdict.kind} {verdict.phase}", style=f"bold {colour}")
+    text.append(f" since {since} ({human_seconds(now - verdict.since)}): ", style="none")
+    text.append(verdict.sentence, style="bold")
+    text.append(f" {verdict.remedy}", style="none")
+    return text

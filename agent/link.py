@@ -1,0 +1,276 @@
+"""The agent's end of the link: binds the path, admits engines of this node, and feeds their words to the table."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import grp
+import logging
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from agent.config import LinkConfig
+from agent.connection import Connection, RefusedPeerError
+from agent.engines import EngineTable
+from agent.errors import ConfigError
+from agent.state import LinkState
+from engine_hooks.auth import KeyFileError, create_key, peer_credentials, read_key
+from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Message, OrderResult, Report, WireError, encode
+
+logger = logging.getLogger("kvtide.agent")
+
+MAX_CONNECTIONS = 256
+HANDSHAKE_SECONDS = 5.0
+FRAMES_AT_ONCE = 64  # then the loop serves others
+
+
+class LinkServer:
+    """Serves the link on the running event loop."""
+
+    def __init__(self, config: LinkConfig, table: EngineTable, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._table = table
+        self._clock = clock
+        self._key = b""
+        self._listener: socket.socket | None = None
+        self._identity: tuple[int, int] | None = None
+        self._connections: dict[socket.socket, Connection] = {}
+        self._accepted = 0
+        self._frames = 0
+        self._rejected: dict[str, int] = dict.fromkeys(WireError.REASONS, 0)
+        self._refused: dict[str, int] = dict.fromkeys(("uid", "limit", "handshake", "key", "timeout"), 0)
+
+    def start(self) -> None:
+        """Make the key if there is none, bind, and listen; raises :class:`ConfigError`."""
+        path = self._config.socket
+        _prepare_folder(path)
+        group = _group_id(self._config.group)
+        key_path = self._config.key_path
+        try:
+            if create_key(key_path) and group is not None:
+                os.chown(key_path, -1, group)
+            self._key = read_key(key_path)
+        except KeyFileError as error:
+            raise ConfigError(f"link.key_file: {error}") from None
+        self._listener = _bind(path, self._config.mode, group)
+        status = path.stat()
+        self._identity = (status.st_dev, status.st_ino)
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+
+    def close(self) -> None:
+        """End all connections and remove the path, if it is still ours."""
+        for sock in list(self._connections):
+            self._drop(sock)
+        if self._listener is not None:
+            self._unlisten()
+            with contextlib.suppress(OSError):
+                status = self._config.socket.stat()
+                if (status.st_dev, status.st_ino) == self._identity:
+                    self._config.socket.unlink()
+
+    def tick(self) -> None:
+        """Close connections that do not finish the handshake."""
+        now = self._clock()
+        for sock, connection in list(self._connections.items()):
+            if connection.hello is None and now - connection.opened > HANDSHAKE_SECONDS:
+                self._refuse(sock, "timeout")
+
+    def heal(self) -> str:
+        """Bind again if somebody removed our socket; return why engines can't reach us, or nothing."""
+        path = self._config.socket
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            logger.warning("link: %s was removed; binding it again", path)
+            self._unlisten()
+            try:
+                self.start()
+            except ConfigError as error:
+                return str(error)
+            return ""
+        except OSError as error:
+            return f"link.socket: {path}: {error.strerror}"
+        if self._listener is None or (status.st_dev, status.st_ino) != self._identity:
+            return f"link.socket: {path}: another process has bound it; engines that restart will not find this agent"
+        return ""
+
+    def _unlisten(self) -> None:
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
+
+    def state(self) -> LinkState:
+        """Return the counts so far."""
+        return LinkState(
+            socket=str(self._config.socket),
+            connections=sum(connection.hello is not None for connection in self._connections.values()),
+            accepted=self._accepted,
+            frames=self._frames,
+            rejected_frames=dict(self._rejected),
+            refused_peers=dict(self._refused),
+        )
+
+    # -- events -------------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        if self._listener is None:
+            return
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        self._accepted += 1
+        self._table.version += 1
+        sock.setblocking(False)
+        peer = peer_credentials(sock)
+        allowed = peer.uid in (0, os.geteuid(), *self._config.allow_uids) or peer.gid in self._config.allow_gids
+        if not allowed or len(self._connections) >= MAX_CONNECTIONS:
+            self._count_refusal("limit" if allowed else "uid", f"pid {peer.pid} uid {peer.uid}")
+            sock.close()
+            return
+        connection = Connection(self._key, peer, lambda message: self._send(sock, message), self._clock())
+        self._connections[sock] = connection
+        asyncio.get_running_loop().add_reader(sock, self._readable, sock)
+        connection.open()
+
+    def _readable(self, sock: socket.socket) -> None:
+        connection = self._connections[sock]
+        for _ in range(FRAMES_AT_ONCE):
+            try:
+                data = sock.recv(MAX_FRAME_BYTES + 1)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._drop(sock)
+                return
+            self._frames += 1
+            try:
+                message = connection.receive(data, self._clock())
+                if message is not None:
+                    self._apply(connection, message)
+            except WireError as error:
+                self._rejected[error.reason] += 1
+                self._table.version += 1
+            except RefusedPeerError as refusal:
+                self._refuse(sock, refusal.reason)
+                return
+
+    def _apply(self, connection: Connection, message: Hello | Report | Heartbeat | OrderResult) -> None:
+        now = self._clock()
+        hello = connection.hello
+        if hello is None:
+            return
+        if isinstance(message, Hello):
+            for sock, other in list(self._connections.items()):
+                if other is not connection and other.hello is not None and other.hello.instance == hello.instance:
+                    self._drop(sock)  # it came back before we saw it leave
+            self._table.hello(message, connection.peer.pid, now)
+            connection.order("check")  # a complete first picture at once
+            logger.info("engine %s connected: pid %d, vLLM %s", hello.name, connection.peer.pid, hello.engine_version)
+        elif isinstance(message, Report):
+            self._table.report(hello.instance, message, now)
+        elif isinstance(message, Heartbeat):
+            self._table.heartbeat(hello.instance, message, now)
+        elif not message.ok:
+            logger.warning("engine %s refused an order: %s", hello.name, message.detail)
+
+    def _send(self, sock: socket.socket, message: Message) -> None:
+        try:
+            sock.send(encode(message))
+        except BlockingIOError:
+            logger.warning("an engine does not read its orders; one was dropped")
+        except OSError:
+            return  # it is gone: its end of file comes next
+
+    def _refuse(self, sock: socket.socket, reason: str) -> None:
+        peer = self._connections[sock].peer
+        self._count_refusal(reason, f"pid {peer.pid} uid {peer.uid}")
+        self._drop(sock)
+
+    def _count_refusal(self, reason: str, who: str) -> None:
+        self._table.version += 1
+        self._refused[reason] += 1
+        if self._refused[reason] == 1:
+            logger.warning("link: refused %s (%s); further ones are only counted", who, reason)
+
+    def _drop(self, sock: socket.socket) -> None:
+        connection = self._connections.pop(sock)
+        asyncio.get_running_loop().remove_reader(sock)
+        sock.close()
+        if connection.hello is not None:
+            logger.info("engine %s disconnected", connection.hello.name)
+            self._table.disconnected(connection.hello.instance, self._clock())
+
+
+def _group_id(name: str | None) -> int | None:
+    if name is None:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ConfigError(
+            f"link.group: {name!r}: there is no such group here; create it or leave the key out"
+        ) from None
+
+
+def _prepare_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    except OSError as error:
+        raise _unusable(path, error.strerror) from None
+
+
+def _unusable(path: Path, why: str | None) -> ConfigError:
+    return ConfigError(
+        f"link.socket: {path}: {why}; choose a path in a folder that this user can write, "
+        "by --socket PATH or link.socket in the configuration, and set KVTIDE_SOCKET for the engines"
+    )
+
+
+def _bind(path: Path, mode: int, group: int | None) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        _remove_stale(path)
+        sock.bind(str(path))
+        if group is not None:
+            os.chown(path, -1, group)
+        path.chmod(mode)
+        sock.listen(MAX_CONNECTIONS)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise _unusable(path, error.strerror) from None
+    except ConfigError:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove a socket that nobody listens on any more; raises :class:`ConfigError` when it isn't one."""
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise _unusable(path, "exists and is not a socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError as error:
+            raise _unusable(path, f"is in use ({error.strerror or error})") from None
+        holder = peer_credentials(probe)
+    raise ConfigError(
+        f"link.socket: {path}: pid {holder.pid} (uid {holder.uid}) listens there already; "
+        "stop it, or choose another path by --socket PATH or link.socket"
+    )

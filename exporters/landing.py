@@ -1,0 +1,84 @@
+"""The landing page: one look at the node without Grafana. Plain HTML, no script, no external resource."""
+
+from __future__ import annotations
+
+from html import escape
+
+from agent.state import AgentState, EngineState, PoolState
+from agent.units import human_bytes
+
+_STYLE = """
+:root{color-scheme:light dark}
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1rem}
+h1{font-size:1.4rem;margin:.2rem 0}h2{font-size:1.1rem;margin:0}
+section{border:1px solid #8886;border-radius:.5rem;padding:.8rem 1rem;margin:1rem 0}
+.bar{display:flex;height:1.2rem;border-radius:.3rem;overflow:hidden;background:#8883;margin:.5rem 0}
+.bar span{display:block}.held{background:#0072b2}.cached{background:#56b4e9}.leak{background:#d55e00}
+.key{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin-right:.3rem;background:#8883}
+.verdict{border-left:.35rem solid #d55e00;padding:.3rem .8rem;margin:.6rem 0}
+.resolved{border-color:#009e73}.quiet{opacity:.7}nav a{margin-right:1rem}
+dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.4rem;margin:.5rem 0}
+dt{font-size:.85rem;opacity:.75}dd{margin:0;font-variant-numeric:tabular-nums}
+"""
+
+
+def page(state: AgentState) -> str:
+    """Return the whole page for ``state``."""
+    engines = "".join(_engine(engine) for engine in state.engines)
+    if not engines:
+        engines = (
+            f"<section><h2>No engine yet</h2><p>Install kvtide beside vLLM and start it with "
+            f"<code>KVTIDE_SOCKET={escape(state.link.socket)}</code>; it appears here by itself.</p></section>"
+        )
+    problem = "" if state.ready else f'<p class="verdict">Not ready: {escape(state.not_ready_reason)}</p>'
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>kvtide</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        '<meta http-equiv="refresh" content="2">'
+        f"<style>{_STYLE}</style></head><body><h1>kvtide <small class=quiet>{escape(state.version)}</small></h1>"
+        '<nav><a href="/metrics">Metrics</a><a href="/api/v1/state">State (JSON)</a>'
+        f'<a href="/-/ready">Readiness</a></nav>{problem}{engines}</body></html>'
+    )
+
+
+def _engine(engine: EngineState) -> str:
+    verdicts = "".join(
+        f'<div class="verdict {verdict.phase}"><strong>{escape(verdict.kind)}: {verdict.phase}</strong><br>'
+        f"{escape(verdict.sentence)} {escape(verdict.remedy)}</div>"
+        for verdict in engine.verdicts
+    )
+    head = f"<h2>{escape(engine.engine)}</h2>"
+    about = f'<p class="quiet">vLLM {escape(engine.engine_version)}, pid {engine.pid}, {engine.phase}</p>'
+    if engine.phase != "live":
+        return f"<section>{head}{about}<p>No values: {escape(engine.reason)}.</p></section>"
+    audit = "" if engine.audit_supported else f"<p>No exact accounting: {escape(engine.audit_reason)}.</p>"
+    pool = _pool(engine.pool) if engine.pool else "<p>This engine has no KV pool.</p>"
+    counts = f"<dl>{_item('running', f'{engine.running}')}{_item('waiting', f'{engine.waiting}')}</dl>"
+    return f"<section>{head}{about}{verdicts}{pool}{counts}{audit}</section>"
+
+
+def _pool(pool: PoolState) -> str:
+    leaked = min(pool.orphaned or 0, pool.held)
+    parts = (("held", pool.held - leaked), ("leak", leaked), ("cached", pool.cached_idle or 0))
+    bar = "".join(f'<span class="{css}" style="width:{100 * n / pool.capacity:.2f}%"></span>' for css, n in parts if n)
+    items = (
+        ("held", "held", pool.held),
+        ("leak", "orphaned", pool.orphaned),
+        ("cached", "cached idle", pool.cached_idle),
+        ("", "empty", pool.empty),
+        ("", "capacity", pool.capacity),
+    )
+    cells = "".join(_item(name, _blocks(pool, number), css) for css, name, number in items)
+    return f'<div class="bar" role="img" aria-label="KV blocks">{bar}</div><dl>{cells}</dl>'
+
+
+def _item(name: str, value: str, css: str = "") -> str:
+    key = f'<span class="key {css}"></span>' if css else ""
+    return f"<div><dt>{key}{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+
+
+def _blocks(pool: PoolState, number: int | None) -> str:
+    if number is None:
+        return "not known"
+    size = pool.bytes_of(number)
+    return f"{number:,}" if size is None else f"{number:,} ({human_bytes(size)})"
