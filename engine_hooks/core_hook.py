@@ -1,6 +1,6 @@
-"""Where we enter vLLM: the constructor of EngineCore, and three methods of each engine that it makes.
+"""Where we enter vLLM: where an EngineCore begins its work, and three methods of each that does.
 
-Only ``EngineCore.__init__`` is replaced on the class; the rest is set on the instance once it has come up, so that
+On the classes only the beginning is wrapped; the rest is set on the instance once it has come up, so that
 subclasses keep their own methods and no other engine changes. Originals run first and untouched: their results and
 exceptions pass through.
 """
@@ -34,28 +34,56 @@ WAKE_UP = _Sentinel()
 
 
 def install(settings: Settings) -> None:
-    """Have every EngineCore that comes up in this process, or in one forked from it, watched."""
-    from vllm.v1.engine.core import EngineCore
+    """Have every engine that comes up in this process, or in one forked from it, watched.
 
-    original = EngineCore.__init__
-    if hasattr(original, _MARK):
-        return
+    A spawned EngineCore loads its plugins inside its own constructor, too late to wrap that: an engine with a busy
+    loop is attached when the loop begins, one in its caller's process when its constructor has returned.
+    """
+    from vllm.v1.engine import core
 
+    _wrap(core.EngineCore, "__init__", lambda original: _after_construction(original, settings))
+    for value in list(vars(core).values()):
+        if isinstance(value, type) and issubclass(value, core.EngineCore) and "run_busy_loop" in vars(value):
+            _wrap(value, "run_busy_loop", lambda original: _before_loop(original, settings))
+
+
+def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = vars(owner)[name]
+    if not hasattr(original, _MARK):
+        wrapper = make(original)
+        setattr(wrapper, _MARK, True)
+        setattr(owner, name, wrapper)
+
+
+def _after_construction(original: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        try:
-            attach(self, settings)
-        except Exception:
-            logger.exception("kvtide: this engine can't be watched; it goes on without us")
+        if not hasattr(self, "run_busy_loop"):
+            _try_attach(self, settings)
 
-    setattr(init, _MARK, True)
-    EngineCore.__init__ = init
+    return init
+
+
+def _before_loop(original: Callable[..., Any], settings: Settings) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def run_busy_loop(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _try_attach(self, settings)
+        return original(self, *args, **kwargs)
+
+    return run_busy_loop
+
+
+def _try_attach(engine: Any, settings: Settings) -> None:
+    try:
+        attach(engine, settings)
+    except Exception:
+        logger.exception("kvtide: this engine can't be watched; it goes on without us")
 
 
 def attach(engine: Any, settings: Settings) -> EngineReporter:
     """Watch ``engine``, an EngineCore that has come up: wrap its step, its input and its shutdown."""
-    has_loop = hasattr(engine, "input_queue") and hasattr(engine, "_process_engine_step")
+    has_loop = hasattr(engine, "run_busy_loop")
     # Read first: a vLLM without these is refused before anything was changed.
     step_name = "_process_engine_step" if has_loop else "step_fn"
     step, shutdown = getattr(engine, step_name), engine.shutdown

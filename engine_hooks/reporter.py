@@ -64,18 +64,16 @@ class EngineReporter:
 
     def after_step(self, began: float) -> None:
         """Count a step that began at ``began`` (perf_counter); audit a slice and report when due. Never raises."""
-        ended = clock()
+        ended, cpu = clock(), time.thread_time()
         self._steps += 1
         self._step_seconds += ended - began
         self._guard.run("step", self._work, ended)
-        self._hook_seconds += clock() - ended
+        self._hook_seconds += time.thread_time() - cpu
 
     def on_wake(self) -> None:
         """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
         self._waking = False
-        began = clock()
-        self._guard.run("wake", self._work, began, force=True)
-        self._hook_seconds += clock() - began
+        self._guard.run("wake", self._work, clock(), force=True)
         if self._audit_wants_more and not self._view.scheduler.requests:
             self._wake_engine()  # at rest no step will give the audit its next slice
 

@@ -143,7 +143,8 @@ class HookReport(Message, frozen=True, kw_only=True):
     """What the hooks cost and what went wrong in them, since the engine came up.
 
     ``errors`` counts exceptions by hook; ``off`` names the hooks that were switched off, with the reason.
-    ``hook_seconds`` is the engine thread's time spent in hooks, ``step_seconds`` in the engine's own steps.
+    ``hook_seconds`` is the CPU time that hooks took on the engine's thread after its steps, ``step_seconds`` the time
+    of the steps themselves.
     """
 
     errors: dict[str, int]

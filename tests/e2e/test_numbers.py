@@ -1,0 +1,131 @@
+"""The agent's numbers are the engine's own, and what is orphaned is exactly what was leaked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.bed.leak import arm, wait_planted
+from tests.bed.load import LoadPlan, Tenant, run_load
+from tests.e2e.conftest import BLOCKS, Rig
+
+CAPACITY = BLOCKS - 1  # vLLM keeps one block for itself: the null block
+TENANTS = (
+    Tenant("acme", weight=3, prompt=(40, 300), output=(10, 60), prefix=32, abort_ratio=0.3),
+    Tenant("umbrella", prompt=(200, 900), output=(40, 250), prefix=128, abort_ratio=0.2),
+)
+
+
+def at_rest(rig: Rig) -> bool:
+    engine = rig.agent.engine()
+    return engine["phase"] == "live" and engine["running"] == engine["waiting"] == 0
+
+
+def own_held(rig: Rig) -> int:
+    """Held blocks by the engine's own gauge."""
+    return round(rig.engine.metrics()["vllm:kv_cache_usage_perc"] * CAPACITY)
+
+
+async def sampled(rig: Rig, plan: LoadPlan, look: Any) -> Any:
+    """Run a load, and ``look`` again and again in a thread meanwhile; return the load's report."""
+    load = asyncio.create_task(run_load(rig.engine.url, plan))
+    while not load.done():
+        await asyncio.to_thread(look)
+        await asyncio.sleep(0.01)
+    return await load
+
+
+async def test_numbers_equal_the_engines_own(rig: Rig) -> None:
+    rig.agent.wait(lambda: at_rest(rig), 5.0)
+    pool = rig.agent.pool()
+    assert pool is not None
+    assert pool["capacity"] == CAPACITY
+    assert pool["held"] == own_held(rig) == pool["orphaned"]
+    assert pool["held"] + pool["cached_idle"] + pool["empty"] == CAPACITY
+
+    ours: list[tuple[float, int, int, int]] = []  # when, held, least and most held in any step since the last report
+    theirs: list[tuple[float, int]] = []
+
+    def look() -> None:
+        state = rig.agent.engine()
+        if state["pool"] is not None:
+            ours.append((time.monotonic(), state["pool"]["held"], state["pool"]["held_min"], state["pool"]["held_max"]))
+        theirs.append((time.monotonic(), own_held(rig)))
+
+    plan = LoadPlan(requests=60, seconds=60, concurrency=12, tenants=TENANTS, seed=1)
+    report = await sampled(rig, plan, look)
+    assert report.failed == 0, report.errors
+    assert max(held for _, held in theirs) > CAPACITY // 4, "the load was too light to tell anything"
+    checked = 0
+    for when, held in theirs:
+        # The gauge is of the last step before it was read; reports are 0.1 s apart and give every step's range.
+        near = [low_high for at, *low_high in ours if abs(at - when) < 0.5]
+        if near:
+            checked += 1
+            assert min(low for _, low, _ in near) <= held <= max(high for _, _, high in near)
+    assert checked > 20
+
+    rig.agent.wait(lambda: at_rest(rig) and rig.agent.engine()["pool"]["held"] == own_held(rig), 5.0)
+
+
+async def test_nothing_is_orphaned_by_aborts_preemption_and_prefix_caching(rig: Rig) -> None:
+    rig.agent.wait(lambda: at_rest(rig), 5.0)
+    before = rig.agent.engine()["pool"]
+    engine_before = rig.engine.metrics()
+    seen: set[tuple[int, int]] = set()
+
+    def look() -> None:
+        pool = rig.agent.pool()
+        if pool is not None:
+            seen.add((pool["orphaned"], pool["over_freed"]))
+
+    plan = LoadPlan(requests=500, seconds=240, concurrency=48, tenants=TENANTS, seed=2)
+    report = await sampled(rig, plan, look)
+    assert report.failed == 0, report.errors
+    assert report.started == 500
+    assert report.aborted > 50
+    rig.agent.wait(lambda: at_rest(rig), 5.0)
+    look()
+    assert seen == {(before["orphaned"], 0)}
+    engine_after = rig.engine.metrics()
+
+    def grown(name: str) -> float:
+        return engine_after[name] - engine_before[name]
+
+    assert grown("vllm:num_preemptions_total") > 0, "the pool was too large to preempt anybody"
+    assert grown("vllm:prefix_cache_hits_total") > 0
+    assert rig.agent.engine()["hooks"]["errors"] == {}
+    assert rig.agent.pool()["ledger_drift"] == 0
+
+
+async def test_leak_at_rest_is_seen_exactly_and_said(rig: Rig) -> None:
+    rig.agent.wait(lambda: at_rest(rig), 5.0)
+    before = rig.agent.pool()["orphaned"]
+    arm(rig.leaks, 3, 17)
+    plan = LoadPlan(requests=24, seconds=60, concurrency=4, tenants=TENANTS[:1], seed=3)
+    report = await run_load(rig.engine.url, plan)
+    assert report.failed == 0, report.errors
+    # 2 s from the moment that nothing runs any more; how many were leaked is read only afterwards.
+    rig.agent.wait(lambda: at_rest(rig) and rig.agent.pool()["orphaned"] > before, 2.0)
+    shown = rig.agent.metrics()["kvtide_kv_blocks_orphaned"]
+    planted = wait_planted(rig.leaks, 1.0)
+    assert shown == before + planted.n
+    assert rig.agent.metrics()["kvtide_kv_orphaned_bytes"] == shown * rig.agent.pool()["block_bytes"]
+    rig.agent.wait(lambda: "confirmed" in phases(rig), 10.0)
+    (verdict,) = rig.agent.engine()["verdicts"]
+    assert verdict["kind"] == "kv_orphan"
+    assert f"{shown:.0f} KV blocks are held by no request" in verdict["sentence"]
+    assert 'kvtide_verdict{engine="tiny",kind="kv_orphan",phase="confirmed"} 1.0' in rig.agent.get("/metrics")
+
+
+def phases(rig: Rig) -> Iterator[str]:
+    return (verdict["phase"] for verdict in rig.agent.engine()["verdicts"])
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/state"])
+def test_endpoints_answer(rig: Rig, path: str) -> None:
+    assert rig.agent.get(path)

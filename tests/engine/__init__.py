@@ -1,0 +1,1 @@
+"""Tests that run in the engine environment, against real vLLM classes."""

@@ -1,0 +1,269 @@
+"""The accounts against vLLM's real scheduler and block pool: right numbers, no false alarm, nothing changed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.request import RequestStatus
+
+from engine_hooks.accounts import KVAccounts
+from engine_hooks.guard import Guard
+from engine_hooks.scheduler_view import SchedulerView
+from engine_hooks.wire import PoolReport
+from tests.bed.scheduler import make_request, make_scheduler, step
+
+LONG = 1.0  # an audit slice that ends no pass early
+
+
+class Clock:
+    """Time that moves only when told to, so that no check waits."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Watched:
+    """A scheduler with our accounts on it."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.guard = Guard()
+        self.clock = Clock()
+        self.accounts = KVAccounts(SchedulerView(scheduler), self.guard, self.clock)
+        self.accounts.start()
+
+    @property
+    def pool(self):
+        return self.scheduler.kv_cache_manager.block_pool
+
+    def report(self) -> PoolReport:
+        self.clock.now += 1.0
+        report = self.accounts.report()
+        assert report is not None
+        assert self.guard.errors == {}
+        return report
+
+    def audit(self) -> PoolReport:
+        """Report, as the engine does, until the audit has nothing more to do."""
+        for _ in range(4):
+            self.report()
+            while self.accounts.advance_audit(LONG):
+                pass
+        return self.report()
+
+    def free_ids(self) -> list[int]:
+        return [block.block_id for block in self.pool.free_block_queue.get_all_free_blocks()]
+
+
+def fill(scheduler: Scheduler, count: int, *, prompt: int = 100, shared: int = 0, start: int = 0, tokens: int = 500):
+    """Have ``count`` requests running, all past their prompts."""
+    for i in range(start, start + count):
+        scheduler.add_request(make_request(i, prompt, max_tokens=tokens, shared_prefix=shared))
+    while len(scheduler.running) < count or any(r.num_computed_tokens < r.num_prompt_tokens for r in scheduler.running):
+        step(scheduler)
+
+
+@pytest.fixture
+def watched() -> Watched:
+    return Watched(make_scheduler(num_blocks=2000))
+
+
+def test_supported_and_clean_at_start(watched: Watched) -> None:
+    assert watched.accounts.support.ok
+    report = watched.report()
+    assert (report.capacity, report.held, report.orphaned, report.over_freed, report.exact) == (1999, 0, 0, 0, True)
+    assert report.cached_idle == 0
+
+
+def test_numbers_are_the_engines_own(watched: Watched) -> None:
+    fill(watched.scheduler, 20)
+    report = watched.report()
+    pool = watched.pool
+    assert report.held == round(pool.get_usage() * (pool.num_gpu_blocks - 1))
+    assert report.held == sum(b.ref_cnt > 0 for b in pool.blocks if not b.is_null)
+    assert (report.orphaned, report.over_freed, report.exact) == (0, 0, True)
+
+
+def test_cached_idle_is_counted(watched: Watched) -> None:
+    fill(watched.scheduler, 5)
+    watched.scheduler.finish_requests([f"r{i}" for i in range(5)], RequestStatus.FINISHED_ABORTED)
+    report = watched.audit()
+    expected = sum(b.ref_cnt == 0 and b.block_hash is not None for b in watched.pool.blocks if not b.is_null)
+    assert expected > 0
+    assert report.cached_idle == expected
+    assert report.held == 0
+
+
+def test_held_range_keeps_peaks_between_reports(watched: Watched) -> None:
+    watched.report()
+    fill(watched.scheduler, 10)
+    watched.accounts.observe_step()
+    peak = watched.accounts.report()
+    watched.scheduler.finish_requests([f"r{i}" for i in range(10)], RequestStatus.FINISHED_ABORTED)
+    after = watched.report()
+    assert peak is not None
+    assert peak.held_max == peak.held > 0
+    assert (after.held, after.held_max) == (0, peak.held)
+
+
+@pytest.mark.parametrize("leaked", [1, 7])
+def test_leak_shows_at_once_under_load_and_is_then_named(watched: Watched, leaked: int) -> None:
+    fill(watched.scheduler, 256, prompt=1100, shared=1024)
+    assert watched.audit().orphaned == 0
+    blocks = watched.pool.get_new_blocks(leaked)  # taken, and told to no table
+    first = watched.report()
+    assert (first.orphaned, first.exact) == (leaked, False)
+    for _ in range(3):
+        step(watched.scheduler)
+    named = watched.audit()
+    assert (named.orphaned, named.exact) == (leaked, True)
+    assert set(watched.accounts.audit.finding.excess) == {b.block_id for b in blocks}
+    watched.pool.free_blocks(blocks)
+    assert watched.report().orphaned == 0
+    assert watched.audit().over_freed == 0
+
+
+def test_reference_leaked_on_a_shared_block_is_one_block(watched: Watched) -> None:
+    fill(watched.scheduler, 50, prompt=200, shared=160)
+    table = watched.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks["r0"]
+    assert table[0].ref_cnt == 50
+    watched.pool.touch([table[0]])
+    assert watched.audit().orphaned == 1
+    assert watched.accounts.audit.finding.excess == {table[0].block_id: 1}
+
+
+def test_leak_at_rest_is_exact_in_one_report(watched: Watched) -> None:
+    fill(watched.scheduler, 3)
+    watched.pool.get_new_blocks(11)
+    watched.scheduler.finish_requests([f"r{i}" for i in range(3)], RequestStatus.FINISHED_ABORTED)
+    report = watched.report()
+    assert (report.held, report.orphaned, report.exact) == (11, 11, True)
+
+
+def test_double_free_is_over_freed(watched: Watched) -> None:
+    fill(watched.scheduler, 10, prompt=200, shared=160)
+    table = watched.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks["r0"]
+    watched.pool.free_blocks([table[0]])  # nine references remain for ten holders
+    first = watched.report()
+    assert (first.orphaned, first.over_freed) == (0, 1)
+    named = watched.audit()
+    assert (named.orphaned, named.over_freed, named.exact) == (0, 1, True)
+
+
+def test_a_leak_and_a_double_free_do_not_cancel(watched: Watched) -> None:
+    fill(watched.scheduler, 10, prompt=200, shared=160)
+    table = watched.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks["r0"]
+    watched.pool.get_new_blocks(1)
+    watched.pool.free_blocks([table[0]])
+    watched.accounts.request_audit()
+    report = watched.audit()
+    assert (report.orphaned, report.over_freed) == (1, 1)
+
+
+def test_reference_on_an_uncounted_path_is_drift_and_no_leak(watched: Watched) -> None:
+    fill(watched.scheduler, 5)
+    watched.accounts.ledger.references += 3  # as if three references had been taken unseen and explained
+    assert watched.report().orphaned == 3
+    for _ in range(5):
+        watched.audit()
+        watched.clock.now += 100
+    report = watched.report()
+    assert (report.orphaned, report.ledger_drift, report.exact) == (0, 3, True)
+
+
+def test_no_false_alarm_with_preemption_aborts_and_sharing() -> None:
+    watched = Watched(make_scheduler(num_blocks=300, max_num_seqs=64))
+    draw = random.Random(5)
+    live, preempted = [], 0
+    for i in range(500):
+        request = make_request(i, draw.randrange(40, 300), max_tokens=draw.randrange(5, 120), shared_prefix=32)
+        watched.scheduler.add_request(request)
+        live.append(request)
+        for _ in range(draw.randrange(4)):
+            step(watched.scheduler)
+        watched.accounts.advance_audit(0.0)  # one chunk: passes spread over many steps
+        report = watched.report()
+        assert (report.orphaned, report.over_freed) == (0, 0), i
+        if draw.random() < 0.3:
+            victim = draw.choice(live)
+            watched.scheduler.finish_requests(victim.request_id, RequestStatus.FINISHED_ABORTED)
+        preempted += sum(r.num_preemptions for r in live if r.is_finished())
+        live = [r for r in live if not r.is_finished()]
+    assert preempted > 0, "the pool was not small enough to preempt anybody"
+    for _ in range(20_000):
+        if not watched.scheduler.requests:
+            break
+        step(watched.scheduler)
+    assert watched.audit().orphaned == 0
+    assert watched.report().held == 0
+
+
+def test_sliding_window_groups_balance() -> None:
+    watched = Watched(make_scheduler(num_blocks=2000, sliding_window=64))
+    assert watched.accounts.support.ok
+    fill(watched.scheduler, 8, prompt=400, shared=128)
+    for _ in range(200):
+        step(watched.scheduler)
+    managers = watched.scheduler.kv_cache_manager.coordinator.single_type_managers
+    assert any(block.is_null for m in managers for blocks in m.req_to_blocks.values() for block in blocks)
+    assert watched.audit().orphaned == 0
+    watched.pool.get_new_blocks(2)
+    assert watched.report().orphaned == 2
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from(["add", "step", "step", "abort", "reset", "preempt"]), max_size=60), st.integers())
+def test_references_are_conserved_after_every_step(actions: list[str], seed: int) -> None:
+    watched = Watched(make_scheduler(num_blocks=120, max_num_seqs=16))
+    scheduler, draw, serial = watched.scheduler, random.Random(seed), 0
+    for action in actions:
+        if action == "add":
+            serial += 1
+            scheduler.add_request(make_request(serial, draw.randrange(20, 400), max_tokens=30, shared_prefix=20))
+        elif action == "step":
+            step(scheduler)
+        elif action == "abort" and scheduler.requests:
+            scheduler.finish_requests(draw.choice(list(scheduler.requests)), RequestStatus.FINISHED_ABORTED)
+        elif action == "preempt" and scheduler.running:
+            scheduler._preempt_request(scheduler.running.pop(), 0.0)
+        elif action == "reset":
+            scheduler.reset_prefix_cache()
+        assert watched.accounts.ledger.references == watched.accounts.ledger.recount()
+        assert watched.accounts.ledger.net() == 0
+    assert watched.audit().orphaned == 0
+
+
+def test_behaviour_is_unchanged_step_by_step() -> None:
+    """The same load with and without our wrappers: same schedule, same references, same order of the free queue."""
+
+    def play(scheduler: Scheduler, look) -> list[object]:
+        draw, seen = random.Random(11), []
+        for i in range(120):
+            scheduler.add_request(
+                make_request(i, draw.randrange(20, 300), max_tokens=draw.randrange(5, 80), shared_prefix=16)
+            )
+            for _ in range(draw.randrange(3)):
+                scheduled = step(scheduler)
+                look()
+                pool = scheduler.kv_cache_manager.block_pool
+                seen.append(
+                    (
+                        dict(scheduled.num_scheduled_tokens),
+                        [b.ref_cnt for b in pool.blocks if not b.is_null],
+                        [b.block_id for b in pool.free_block_queue.get_all_free_blocks()],
+                    )
+                )
+            if draw.random() < 0.3 and scheduler.requests:
+                scheduler.finish_requests(draw.choice(list(scheduler.requests)), RequestStatus.FINISHED_ABORTED)
+        return seen
+
+    plain = play(make_scheduler(num_blocks=200, max_num_seqs=32), lambda: None)
+    watched = Watched(make_scheduler(num_blocks=200, max_num_seqs=32))
+    assert play(watched.scheduler, watched.audit) == plain
