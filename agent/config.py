@@ -22,6 +22,8 @@ def _socket_path(path: Path) -> Path:
     size = len(str(path).encode())
     if size > MAX_SOCKET_PATH:
         raise ValueError(f"the path has {size} bytes, {MAX_SOCKET_PATH} are allowed; choose a shorter one")
+    if "\0" in str(path):
+        raise ValueError("must not contain a zero byte")
     if not path.is_absolute():
         raise ValueError("must be an absolute path")
     return path
@@ -117,13 +119,15 @@ def load(file: Path | None, overrides: dict[str, Any]) -> AgentConfig:
 
 def _read(file: Path) -> Any:
     try:
-        return yaml.safe_load(file.read_text()) or {}
+        data = yaml.safe_load(file.read_text())
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or no such date or number
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
-        raise ConfigError(f"{file}:{line} not valid YAML: {getattr(error, 'problem', None) or error}") from None
+        problem = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ConfigError(f"{file}:{line} not valid YAML: {problem}") from None
+    return {} if data is None else data
 
 
 def _one_line(where: str, error: pydantic.ValidationError, overrides: dict[str, Any]) -> str:
@@ -137,7 +141,7 @@ def _one_line(where: str, error: pydantic.ValidationError, overrides: dict[str, 
         else:
             text = problem["msg"].removeprefix("Value error, ")
             parts.append(f"{source}: {key}: {problem['input']!r}: {text}")
-    return "; ".join(parts)
+    return " ".join("; ".join(parts).split())  # a key may hold line ends
 
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:

@@ -26,7 +26,7 @@ class _Engine:
 
     @property
     def period(self) -> float:
-        return min(max(self.hello.idle_period_seconds, MIN_PERIOD), MAX_PERIOD)
+        return min(max(MIN_PERIOD, self.hello.idle_period_seconds), MAX_PERIOD)  # in this order NaN gives MIN_PERIOD
 
 
 class EngineTable:
@@ -138,6 +138,7 @@ class EngineTable:
             reason=reason,
             link_up=engine.link_up,
             report_age_seconds=None if engine.reported is None else max(0.0, now - engine.reported),
+            report_sequence=live.sequence if live else None,
             steps=live.steps if live else None,
             running=live.running if live else None,
             waiting=live.waiting if live else None,
@@ -153,7 +154,7 @@ class EngineTable:
     @staticmethod
     def _pool(engine: _Engine) -> PoolState | None:
         pool: PoolReport | None = engine.report.pool if engine.report else None
-        if pool is None:
+        if pool is None or pool.capacity <= 0:  # shares of nothing can't be told
             return None
         info = engine.hello.pool
         free = pool.capacity - pool.held

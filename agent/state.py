@@ -69,7 +69,8 @@ class Verdict(Value, frozen=True, kw_only=True):
 class EngineState(Value, frozen=True, kw_only=True):
     """One engine process. ``engine`` is its label: bounded and unique on the node while it lives.
 
-    ``pid`` is as the agent sees it (0 when not visible). Counters and pool are None unless ``phase`` is live.
+    ``pid`` is as the agent sees it (0 when not visible). ``report_sequence`` numbers the engine's reports: a reader
+    that sees each number has missed none. Counters and pool are None unless ``phase`` is live.
     """
 
     engine: str
@@ -86,6 +87,7 @@ class EngineState(Value, frozen=True, kw_only=True):
     reason: str
     link_up: bool
     report_age_seconds: float | None
+    report_sequence: int | None
     steps: int | None
     running: int | None
     waiting: int | None

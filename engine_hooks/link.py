@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import secrets
+import select
 import socket
 import threading
 import weakref
@@ -142,7 +143,7 @@ class AgentLink:
         except BaseException:
             sock.close()
             raise
-        sock.settimeout(TICK_SECONDS)
+        sock.setblocking(False)  # with a timeout, Python waits in send() for room, whatever the flags say
         self._set_state("connected")
         self._socket = sock
         self._callbacks.connected()
@@ -173,12 +174,13 @@ class AgentLink:
 
     def _serve(self, sock: socket.socket) -> None:
         """Handle orders until the agent goes away."""
+        waiter = select.poll()
+        waiter.register(sock, select.POLLIN)
         while not self._stop.is_set():
-            try:
-                data = sock.recv(wire.MAX_FRAME_BYTES + 1)
-            except TimeoutError:
+            if not waiter.poll(TICK_SECONDS * 1000):
                 self._tick()
                 continue
+            data = sock.recv(wire.MAX_FRAME_BYTES + 1)
             if not data:
                 return
             self._handle(data)

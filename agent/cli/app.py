@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import Any
 
-import click
 import typer
 
 from agent.cli import agent, status
 from agent.errors import KvtideError
 from engine_hooks import __version__
+
+# The base of all that is wrong with a command line. Newer typer carries a click of its own, so that the one in
+# the package click need not be it.
+_ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 app = typer.Typer(
     name="kvtide",
@@ -38,9 +42,9 @@ def run(arguments: list[str]) -> int:
     except KvtideError as error:
         sys.stderr.write(f"kvtide: {error}\n")
         return error.exit_code
-    except click.ClickException as error:
+    except _ClickException as error:
         error.show()
-        return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
+        return int(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
         return 130
     return result if isinstance(result, int) else 0

@@ -31,7 +31,8 @@ def render(state: AgentState) -> RenderableType:
 
 
 def _engine(engine: EngineState, now: float) -> RenderableType:
-    title = f"{engine.engine}  vLLM {engine.engine_version}  pid {engine.pid}  {engine.phase}"
+    # Text, for a plain string would be read as rich markup.
+    title = Text(f"{engine.engine}  vLLM {engine.engine_version}  pid {engine.pid}  {engine.phase}")
     if engine.phase != "live":
         return Panel(Text(f"No values: {engine.reason}."), title=title, title_align="left", border_style="yellow")
     body: list[RenderableType] = []

@@ -27,6 +27,6 @@ class KvOrphan:
             amount = f"{human_bytes(size)}, {amount}"
         return Finding(
             sentence=f"{blocks} held by no request ({amount}): leaked, and of no use to anyone.",
-            remedy="Leaked blocks come back only when the engine restarts: evicting or resetting the prefix cache frees none.",
+            remedy="Leaked blocks come back only when the engine restarts; evicting the prefix cache frees none of them.",
             evidence=evidence,
         )

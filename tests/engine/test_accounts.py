@@ -191,6 +191,7 @@ def test_no_false_alarm_with_preemption_aborts_and_sharing() -> None:
         watched.accounts.advance_audit(0.0)  # one chunk: passes spread over many steps
         report = watched.report()
         assert (report.orphaned, report.over_freed) == (0, 0), i
+        assert report.held == round(watched.scheduler.make_stats().kv_cache_usage * report.capacity)
         if draw.random() < 0.3:
             victim = draw.choice(live)
             watched.scheduler.finish_requests(victim.request_id, RequestStatus.FINISHED_ABORTED)
