@@ -53,7 +53,9 @@ def _bar(pool: PoolState) -> Text:
     cached = pool.cached_idle or 0
     counts = {"orphaned": leaked, "held": pool.held - leaked, "cached": cached}
     cells = {name: _cells(number, pool.capacity) for name, number in counts.items()}
-    cells["empty"] = max(0, BAR_WIDTH - sum(cells.values()))
+    widest = max(cells, key=lambda name: cells[name])
+    cells[widest] -= max(0, sum(cells.values()) - BAR_WIDTH)  # what rounding up has added
+    cells["empty"] = BAR_WIDTH - sum(cells.values())
     text = Text("KV pool ")
     for name, letter, colour in _PARTS:
         text.append(letter * cells[name], style=colour)

@@ -6,6 +6,8 @@ from agent.state import PoolState
 from agent.units import human_bytes
 from agent.verdicts.base import Finding
 
+REMEDY = "Leaked blocks come back only when the engine restarts; evicting the prefix cache frees none of them."
+
 
 class KvOrphan:
     """Fires on any orphaned block: a sound engine has none, however busy it is."""
@@ -27,6 +29,6 @@ class KvOrphan:
             amount = f"{human_bytes(size)}, {amount}"
         return Finding(
             sentence=f"{blocks} held by no request ({amount}): leaked, and of no use to anyone.",
-            remedy="Leaked blocks come back only when the engine restarts; evicting the prefix cache frees none of them.",
+            remedy=REMEDY,
             evidence=evidence,
         )

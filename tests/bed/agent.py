@@ -6,20 +6,17 @@ import json
 import signal
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.bed.engine import parse_metrics
+from tests.bed import net
 
 ROOT = Path(__file__).parents[2]
 KVTIDE = ROOT / ".venv" / "agent" / "bin" / "kvtide"
 POLL_SECONDS = 0.02
 START_SECONDS = 30.0
-
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class AgentProcess:
@@ -50,9 +47,7 @@ class AgentProcess:
 
     def get(self, path: str, timeout: float = 5.0) -> str:
         """Return the body of a GET; raises ``OSError`` unless it is a 2xx."""
-        with _direct.open(self.url + path, timeout=timeout) as response:
-            body: bytes = response.read()
-        return body.decode()
+        return net.get(self.url + path, timeout)
 
     def state(self) -> dict[str, Any]:
         """Return the state of the API."""
@@ -76,7 +71,7 @@ class AgentProcess:
 
     def metrics(self) -> dict[str, float]:
         """Return /metrics by name, summed over labels."""
-        return parse_metrics(self.get("/metrics"))
+        return net.parse_metrics(self.get("/metrics"))
 
     def wait(self, what: Callable[[], bool], timeout: float) -> float:
         """Wait until ``what`` holds; return the seconds waited. Raises ``TimeoutError`` with the last state."""

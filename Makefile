@@ -1,0 +1,106 @@
+# kvtide's developer commands. `make` lists them; `make setup` once (3-5 min), then everything else is quick.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The Python (3.11 or newer) that the environments are made of; looked for when empty.
+PYTHON ?=
+# More pip arguments for the step that installs torch; where plain pip would fetch the CUDA build, name an index of
+# CPU builds here.
+TORCH_PIP_ARGS ?=
+# How long `make demo` shows each act, in seconds; empty leaves it to the demo.
+DEMO_SECONDS ?=
+# Passed on to each pytest, for example: make test PYTEST_ARGS='-x -k leak'
+PYTEST_ARGS ?=
+export PYTHON TORCH_PIP_ARGS DEMO_SECONDS
+
+AGENT := .venv/agent
+ENGINE := .venv/engine
+MODEL := build/tiny-model
+BED := tests/bed
+# A stamp is newer than all that its step depends on, so a second run does nothing and a changed pin installs again.
+AGENT_STAMP := $(AGENT)/.installed
+ENGINE_STAMP := $(ENGINE)/.installed
+PLUGINS_STAMP := $(ENGINE)/.plugins-installed
+MODEL_STAMP := $(MODEL)/.complete
+PACKAGES_STAMP := build/.packages
+
+# Set-up is locked, so that of two `make demo` at once one installs and the other waits and finds all done.
+locked = mkdir -p build; exec 9>build/setup.lock; \
+	flock -n 9 || { echo '[kvtide] another make is setting up: waiting for it'; flock 9; }; \
+	$(MAKE) -s $(1)
+
+.PHONY: help setup agent-env engine-env model demo test check generate bench clean distclean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@echo
+	@echo '  PYTHON=python3.12      the Python (3.11 or newer) to make the environments of'
+	@echo '  TORCH_PIP_ARGS=...     pip arguments for the torch step, such as an index of CPU builds'
+	@echo '  DEMO_SECONDS=60        how long the demo runs'
+	@echo '  PYTEST_ARGS=-x         passed on to pytest'
+
+setup: ## Make both environments and the tiny model (3-5 min once, then no time)
+	@$(call locked,$(AGENT_STAMP) $(PLUGINS_STAMP) $(MODEL_STAMP))
+
+agent-env: ## Make the agent's environment, .venv/agent
+	@$(call locked,$(AGENT_STAMP))
+
+engine-env: ## Make the engine's environment, .venv/engine: vLLM on the CPU, kvtide beside it
+	@$(call locked,$(PLUGINS_STAMP))
+
+model: ## Build the tiny model, build/tiny-model
+	@$(call locked,$(MODEL_STAMP))
+
+demo: setup ## Show kvtide at work on a real vLLM server
+	@$(AGENT)/bin/python -m tests.bed.demo
+
+test: setup ## Run all tests: unit, engine, e2e
+	@failed=0; \
+	suite() { echo "[kvtide] tests/$$1"; $$2/bin/python -m pytest tests/$$1 $(PYTEST_ARGS) || failed=1; }; \
+	suite unit $(AGENT); suite engine $(ENGINE); suite e2e $(AGENT); \
+	exit $$failed
+
+check: agent-env ## Lint, format, types, import contracts, generated files fresh
+	@$(AGENT)/bin/ruff check .
+	@$(AGENT)/bin/ruff format --check .
+	@$(AGENT)/bin/mypy
+	@$(AGENT)/bin/lint-imports
+	@$(AGENT)/bin/python -m exporters.docs --check
+
+generate: agent-env ## Write the generated files (docs/metrics.md)
+	@$(AGENT)/bin/python -m exporters.docs
+
+bench: setup ## Run the benchmarks
+	@$(ENGINE)/bin/python -m bench
+
+clean: ## Remove what was built; the environments stay
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+distclean: clean ## Remove the environments as well
+	@rm -rf .venv
+
+# ---- set-up steps; reached only through the locked targets above ----
+
+$(PACKAGES_STAMP): $(BED)/setup.sh
+	@mkdir -p build
+	@$(BED)/setup.sh packages
+	@touch $@
+
+$(AGENT_STAMP): pyproject.toml constraints/agent.txt
+	@$(BED)/setup.sh agent
+	@touch $@
+
+$(ENGINE_STAMP): constraints/engine.txt $(BED)/engine_requirements.txt | $(PACKAGES_STAMP)
+	@$(BED)/setup.sh engine
+	@touch $@
+
+$(PLUGINS_STAMP): $(ENGINE_STAMP) pyproject.toml $(wildcard $(BED)/leak_plugin/*.py $(BED)/leak_plugin/pyproject.toml)
+	@$(BED)/setup.sh plugins
+	@touch $@
+
+$(MODEL_STAMP): $(BED)/tiny_model.py | $(ENGINE_STAMP)
+	@$(ENGINE)/bin/python -m tests.bed.tiny_model $(MODEL)
+	@touch $@

@@ -1,0 +1,190 @@
+"""Messages and states with values that a test can know by heart; each builder takes what it should say instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.state import AgentState, EngineState, HookState, LinkState, PoolState, Verdict
+from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
+
+MIB = 1024 * 1024
+
+
+def make_hello(**changes: Any) -> Hello:
+    """A data-parallel size of one, a period of one second, blocks of 1 MiB."""
+    values: dict[str, Any] = {
+        "name": "m",
+        "instance": "i1",
+        "engine_id": "e1",
+        "host": "node",
+        "pid": 7,
+        "pid_namespace": 4026531836,
+        "index": 0,
+        "rank": 0,
+        "data_parallel_size": 1,
+        "started_at": 1_700_000_000.0,
+        "engine_version": "0.11.0",
+        "hooks_version": "0.1.0",
+        "in_process": False,
+        "idle_period_seconds": 1.0,
+        "pool": PoolInfo(capacity=1000, block_tokens=16, block_bytes=MIB),
+        "audit": Support(ok=True),
+        "mac": b"",
+    }
+    return Hello(**values | changes)
+
+
+def make_pool_report(**changes: Any) -> PoolReport:
+    """1000 blocks: 300 held, 200 cached idle, so 500 empty."""
+    values: dict[str, Any] = {
+        "capacity": 1000,
+        "held": 300,
+        "held_min": 290,
+        "held_max": 310,
+        "cached_idle": 200,
+        "cached_idle_age_seconds": 0.5,
+        "orphaned": 0,
+        "over_freed": 0,
+        "exact": True,
+        "audits": 12,
+        "ledger_drift": 0,
+    }
+    return PoolReport(**values | changes)
+
+
+def make_report(pool: PoolReport | None = None, **changes: Any) -> Report:
+    """A report of a pool without a leak; ``pool=None`` builds that pool, too."""
+    values: dict[str, Any] = {
+        "sequence": 1,
+        "monotonic": 50.0,
+        "steps": 5000,
+        "running": 8,
+        "waiting": 3,
+        "requests": 11,
+        "pool": make_pool_report() if pool is None else pool,
+        "hooks": HookReport(errors={}, off={}, dropped_frames=0, hook_seconds=0.25, step_seconds=100.0),
+    }
+    return Report(**values | changes)
+
+
+def make_pool(**changes: Any) -> PoolState:
+    """1000 blocks of 1 MiB: 300 held, of them 4 orphaned, 200 cached idle, 500 empty."""
+    values: dict[str, Any] = {
+        "capacity": 1000,
+        "held": 300,
+        "held_min": 290,
+        "held_max": 310,
+        "cached_idle": 200,
+        "empty": 500,
+        "orphaned": 4,
+        "over_freed": 1,
+        "exact": True,
+        "audits": 12,
+        "ledger_drift": 2,
+        "block_tokens": 16,
+        "block_bytes": MIB,
+    }
+    return PoolState(**values | changes)
+
+
+def make_hooks(**changes: Any) -> HookState:
+    """One hook that raised twice and one that is off."""
+    values: dict[str, Any] = {
+        "errors": {"audit": 2, "step": 5},
+        "off": {"step": "ValueError: boom"},
+        "dropped_frames": 6,
+        "hook_seconds": 0.25,
+        "step_seconds": 100.0,
+    }
+    return HookState(**values | changes)
+
+
+def make_verdict(**changes: Any) -> Verdict:
+    """A confirmed leak of four blocks, 30 s old in :func:`make_state`'s time."""
+    values: dict[str, Any] = {
+        "kind": "kv_orphan",
+        "phase": "confirmed",
+        "since": 1_700_000_970.0,
+        "changed": 1_700_000_973.0,
+        "sentence": "4 KV blocks are held by no request (4.0 MiB, 0.4% of the pool): leaked.",
+        "remedy": "They come back only when the engine restarts.",
+        "evidence": {"orphaned_blocks": 4.0},
+    }
+    return Verdict(**values | changes)
+
+
+def make_engine(**changes: Any) -> EngineState:
+    """A live engine that says everything there is to say."""
+    values: dict[str, Any] = {
+        "engine": "m",
+        "engine_id": "e1",
+        "instance": "i1",
+        "host": "node",
+        "pid": 4321,
+        "index": 0,
+        "rank": 0,
+        "started_at": 1_700_000_000.0,
+        "engine_version": "0.11.0",
+        "hooks_version": "0.1.0",
+        "phase": "live",
+        "reason": "",
+        "link_up": True,
+        "report_age_seconds": 0.4,
+        "report_sequence": 21,
+        "steps": 5000,
+        "running": 8,
+        "waiting": 3,
+        "pool": make_pool(),
+        "audit_supported": True,
+        "audit_reason": "",
+        "hooks": make_hooks(),
+        "verdicts": (make_verdict(),),
+    }
+    return EngineState(**values | changes)
+
+
+def make_silent(**changes: Any) -> EngineState:
+    """An engine that is there and says nothing: no value but who it is."""
+    values: dict[str, Any] = {
+        "engine": "quiet",
+        "engine_id": "e2",
+        "instance": "i2",
+        "phase": "silent",
+        "reason": "no word for 9.0 s: the process is stopped or gets no CPU",
+        "report_age_seconds": 9.0,
+        "report_sequence": None,
+        "steps": None,
+        "running": None,
+        "waiting": None,
+        "pool": None,
+        "hooks": None,
+        "verdicts": (),
+    }
+    return make_engine(**values | changes)
+
+
+def make_link(**changes: Any) -> LinkState:
+    """Counts that are all different."""
+    values: dict[str, Any] = {
+        "socket": "/run/kvtide/agent.sock",
+        "connections": 2,
+        "accepted": 9,
+        "frames": 1234,
+        "rejected_frames": {"oversize": 1, "malformed": 2},
+        "refused_peers": {"uid": 3, "key": 4},
+    }
+    return LinkState(**values | changes)
+
+
+def make_state(*engines: EngineState, **changes: Any) -> AgentState:
+    """One live engine with a leak and one silent engine, unless ``engines`` are given."""
+    values: dict[str, Any] = {
+        "at": 1_700_001_000.0,
+        "version": "0.1.0",
+        "started_at": 1_699_999_000.0,
+        "ready": True,
+        "not_ready_reason": "",
+        "link": make_link(),
+        "engines": engines or (make_engine(), make_silent()),
+    }
+    return AgentState(**values | changes)

@@ -1,0 +1,116 @@
+"""A leak from its first report to its last trace, and what makes no verdict."""
+
+from __future__ import annotations
+
+from agent.engines import EngineTable
+from agent.state import Verdict
+from tests.unit.builders import make_hello, make_pool_report, make_report
+
+UNIX = 1_700_000_000.0
+
+
+def told(table: EngineTable, orphaned: int | None, now: float) -> Verdict | None:
+    """Report, and return the verdict that people see then."""
+    table.report("i1", make_report(make_pool_report(orphaned=orphaned)), now)
+    (engine,) = table.states(now, UNIX + now)
+    assert len(engine.verdicts) <= 1
+    return engine.verdicts[0] if engine.verdicts else None
+
+
+def phase(table: EngineTable, orphaned: int | None, now: float) -> str:
+    verdict = told(table, orphaned, now)
+    return verdict.phase if verdict else "none"
+
+
+def engine() -> EngineTable:
+    table = EngineTable(3.0)
+    table.hello(make_hello(), 1, 0.0)
+    return table
+
+
+def test_suspect_confirmed_resolved_forgotten_at_the_exact_times() -> None:
+    table = engine()
+    assert phase(table, 0, 9.0) == "none"
+    assert phase(table, 1, 10.0) == "suspect"
+    assert phase(table, 2, 12.5) == "suspect"
+    assert phase(table, 2, 12.875) == "suspect"
+    assert phase(table, 2, 13.0) == "confirmed"
+    assert phase(table, 2, 50.0) == "confirmed"
+    assert phase(table, 0, 60.0) == "resolved"
+    assert phase(table, 0, 119.875) == "resolved"
+    assert phase(table, 0, 120.0) == "none"
+    assert phase(table, 0, 121.0) == "none"
+
+
+def test_a_verdict_has_the_last_evidence_and_the_times_of_its_changes() -> None:
+    table = engine()
+    told(table, 1, 10.0)
+    confirmed = told(table, 5, 14.0)
+    assert confirmed is not None
+    assert (confirmed.kind, confirmed.since, confirmed.changed) == ("kv_orphan", UNIX + 10, UNIX + 14)
+    assert confirmed.evidence["orphaned_blocks"] == 5
+    grown = told(table, 50, 20.0)
+    assert grown is not None
+    assert (grown.phase, grown.since, grown.changed) == ("confirmed", UNIX + 10, UNIX + 14)
+    assert grown.evidence == {"orphaned_blocks": 50, "orphaned_ratio": 0.05, "orphaned_bytes": 50 * 1024 * 1024}
+    resolved = told(table, 0, 30.0)
+    assert resolved is not None
+    assert (resolved.phase, resolved.since, resolved.changed) == ("resolved", UNIX + 10, UNIX + 30)
+    assert resolved.sentence == grown.sentence
+
+
+def test_a_suspicion_that_goes_away_leaves_no_trace() -> None:
+    table = engine()
+    assert phase(table, 3, 10.0) == "suspect"
+    assert phase(table, 0, 12.0) == "none"
+    assert phase(table, 3, 13.5) == "suspect"  # begins anew: 3.5 s after the first one
+    assert phase(table, 3, 16.0) == "suspect"
+    assert phase(table, 3, 16.5) == "confirmed"
+
+
+def test_a_leak_that_returns_while_resolved_is_shown_is_a_new_suspicion() -> None:
+    table = engine()
+    phase(table, 1, 10.0)
+    phase(table, 1, 13.0)
+    assert phase(table, 0, 20.0) == "resolved"
+    again = told(table, 1, 21.0)
+    assert again is not None
+    assert (again.phase, again.since) == ("suspect", UNIX + 21)
+
+
+def test_what_is_not_known_is_no_verdict_and_ends_a_suspicion() -> None:
+    table = engine()
+    assert phase(table, None, 10.0) == "none"
+    assert phase(table, 1, 11.0) == "suspect"
+    assert phase(table, None, 12.0) == "none"
+
+
+def test_a_leak_that_is_still_counted_after_a_silence_is_still_the_same() -> None:
+    table = engine()
+    told(table, 1, 10.0)
+    told(table, 1, 13.0)
+    (silent,) = table.states(20.0, UNIX)
+    assert (silent.phase, silent.verdicts) == ("silent", ())
+    back = told(table, 1, 30.0)
+    assert back is not None
+    assert (back.phase, back.since) == ("confirmed", UNIX + 10)
+
+
+def test_a_successor_does_not_inherit_verdicts() -> None:
+    table = engine()
+    told(table, 1, 10.0)
+    told(table, 1, 13.0)
+    table.disconnected("i1", 14.0)
+    table.hello(make_hello(instance="i2"), 2, 15.0)
+    table.report("i2", make_report(make_pool_report(orphaned=0)), 15.0)
+    (successor,) = table.states(15.0, UNIX)
+    assert (successor.instance, successor.verdicts) == ("i2", ())
+
+
+def test_the_same_instance_keeps_its_verdict_over_a_lost_link() -> None:
+    table = engine()
+    told(table, 1, 10.0)
+    told(table, 1, 13.0)
+    table.disconnected("i1", 14.0)
+    table.hello(make_hello(), 1, 15.0)
+    assert phase(table, 1, 15.0) == "confirmed"

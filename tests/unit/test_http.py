@@ -1,0 +1,139 @@
+"""The agent's HTTP endpoints, in the same process."""
+
+from __future__ import annotations
+
+import gzip
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from agent.state import AgentState
+from exporters.exposition import Exposition
+from exporters.http import build_app
+from tests.unit.builders import make_engine, make_pool, make_silent, make_state, make_verdict
+
+ROUTES = ("/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/state")
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+def client(state: AgentState | None = None) -> TestClient:
+    state = state or make_state()
+    return TestClient(build_app(lambda: state))
+
+
+def test_metrics_plain() -> None:
+    state = make_state()
+    response = client(state).get("/metrics", headers={"Accept-Encoding": "identity"})
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    assert response.headers["content-type"].count("charset=utf-8") == 1
+    assert response.headers["vary"] == "Accept-Encoding"
+    assert "content-encoding" not in response.headers
+    assert response.content == Exposition().render(state, compressed=False)
+
+
+def test_metrics_compressed() -> None:
+    state = make_state()
+    with client(state).stream("GET", "/metrics", headers={"Accept-Encoding": "gzip"}) as response:
+        raw = b"".join(response.iter_raw())
+    assert response.headers["content-encoding"] == "gzip"
+    assert response.headers["content-length"] == str(len(raw))
+    assert gzip.decompress(raw) == Exposition().render(state, compressed=False)
+
+
+def test_metrics_follow_the_state() -> None:
+    states = [make_state(make_engine(running=1)), make_state(make_engine(running=2))]
+    app = TestClient(build_app(lambda: states[0]))
+    assert 'kvtide_requests_running{engine="m"} 1.0' in app.get("/metrics").text
+    states.pop(0)
+    assert 'kvtide_requests_running{engine="m"} 2.0' in app.get("/metrics").text
+
+
+def test_ready_and_healthy() -> None:
+    app = client()
+    assert (app.get("/-/ready").status_code, app.get("/-/ready").text) == (200, "ready\n")
+    assert (app.get("/-/healthy").status_code, app.get("/-/healthy").text) == (200, "healthy\n")
+
+
+def test_not_ready_gives_503_and_the_reason_but_is_healthy() -> None:
+    app = client(make_state(ready=False, not_ready_reason="link.socket: gone"))
+    response = app.get("/-/ready")
+    assert (response.status_code, response.text) == (503, "not ready: link.socket: gone\n")
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    assert app.get("/-/healthy").status_code == 200
+    assert "Not ready: link.socket: gone" in app.get("/").text
+
+
+def test_the_state_comes_back_whole() -> None:
+    state = make_state()
+    response = client(state).get("/api/v1/state")
+    assert response.headers["content-type"] == "application/json"
+    assert msgspec.json.decode(response.content, type=AgentState) == state
+
+
+def test_the_page_has_every_number_and_no_script() -> None:
+    response = client().get("/")
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert response.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+    text = response.text
+    for part in (
+        "300 (300.0 MiB)",
+        "4 (4.0 MiB)",
+        "200 (200.0 MiB)",
+        "500 (500.0 MiB)",
+        "1,000 (1000.0 MiB)",
+        "<dt>running</dt><dd>8</dd>",
+        "<dt>waiting</dt><dd>3</dd>",
+        "kv_orphan: confirmed",
+        make_verdict().sentence,
+        make_verdict().remedy,
+        f"No values: {make_silent().reason}.",
+    ):
+        assert part in text
+    assert "<script" not in text
+
+
+def test_the_page_says_what_is_not_known() -> None:
+    pool = make_pool(cached_idle=None, empty=None, orphaned=None, block_bytes=None)
+    text = client(make_state(make_engine(pool=pool, audit_supported=False, audit_reason="too new"))).get("/").text
+    assert text.count("not known") == 3
+    assert "No exact accounting: too new." in text
+    assert "1,000</dd>" in text
+    text = client(make_state(make_engine(pool=None))).get("/").text
+    assert "This engine has no KV pool." in text
+
+
+def test_the_page_without_engines_says_what_to_do() -> None:
+    text = client(msgspec.structs.replace(make_state(), engines=())).get("/").text
+    assert "KVTIDE_SOCKET=/run/kvtide/agent.sock" in text
+
+
+@pytest.mark.parametrize("field", ["engine", "engine_version", "audit_reason", "silent", "kind", "sentence", "remedy"])
+def test_hostile_text_is_escaped(field: str) -> None:
+    if field == "silent":
+        engine = make_silent(reason=HOSTILE)
+    elif field in {"kind", "sentence", "remedy"}:
+        engine = make_engine(verdicts=(make_verdict(**{field: HOSTILE}),))
+    else:
+        engine = make_engine(audit_supported=False, **{field: HOSTILE})
+    text = client(make_state(engine)).get("/").text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;" in text
+    assert "<script" not in text
+
+
+@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_changed(path: str, method: str) -> None:
+    assert client().request(method, path).status_code == 405
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_head_is_answered_without_a_body(path: str) -> None:
+    response = client().head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
+@pytest.mark.parametrize("path", ["/nope", "/metrics/x", "/api/v1", "/-/", "/..%2fetc/passwd"])
+def test_unknown_paths(path: str) -> None:
+    assert client().get(path).status_code == 404
