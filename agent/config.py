@@ -18,15 +18,19 @@ DEFAULT_LISTEN = "127.0.0.1:9477"
 MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes with the ending zero: unix(7)
 
 
-def _socket_path(path: Path) -> Path:
-    size = len(str(path).encode())
-    if size > MAX_SOCKET_PATH:
-        raise ValueError(f"the path has {size} bytes, {MAX_SOCKET_PATH} are allowed; choose a shorter one")
+def _absolute_path(path: Path) -> Path:
     if "\0" in str(path):
         raise ValueError("must not contain a zero byte")
     if not path.is_absolute():
         raise ValueError("must be an absolute path")
     return path
+
+
+def _socket_path(path: Path) -> Path:
+    size = len(str(path).encode())
+    if size > MAX_SOCKET_PATH:
+        raise ValueError(f"the path has {size} bytes, {MAX_SOCKET_PATH} are allowed; choose a shorter one")
+    return _absolute_path(path)
 
 
 def parse_listen(text: str) -> tuple[str, int]:
@@ -57,7 +61,7 @@ class LinkConfig(Section):
     socket: Annotated[Path, AfterValidator(_socket_path)] = Field(
         DEFAULT_SOCKET, description="Unix socket that the agent binds; engines find it by KVTIDE_SOCKET"
     )
-    key_file: Path | None = Field(
+    key_file: Annotated[Path, AfterValidator(_absolute_path)] | None = Field(
         None, description=f"key shared with the engines, made when missing; default: {KEY_NAME} beside the socket"
     )
     mode: int = Field(0o660, ge=0, le=0o777, description="permissions of the socket")

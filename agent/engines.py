@@ -12,6 +12,9 @@ from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
 
 MIN_PERIOD, MAX_PERIOD = 0.1, 10.0  # what an engine may claim as its report period, in seconds
 
+# An engine whose link ended comes back within 2 s if it lives; its series must be gone within 3 periods if it does not.
+LOST_PERIODS, RETURN_SECONDS = 2.0, 2.0
+
 
 @dataclass(slots=True)
 class _Engine:
@@ -58,7 +61,10 @@ class EngineTable:
 
     def heartbeat(self, instance: str, _heartbeat: Heartbeat, now: float) -> None:
         """An engine process lives, but its engine thread is silent."""
-        self._engines[instance].heard = now
+        engine = self._engines[instance]
+        engine.heard = now
+        if engine.hello.in_process:  # at rest in its caller's hands: what it last reported still holds
+            self._judge(engine, now)
 
     def disconnected(self, instance: str, now: float) -> None:
         """The link to an engine process ended."""
@@ -71,7 +77,7 @@ class EngineTable:
         if self._engines:
             self.version += 1
         for instance, engine in list(self._engines.items()):
-            if not engine.link_up and now - engine.heard > self._gone_after * engine.period:
+            if not engine.link_up and now - engine.heard > max(RETURN_SECONDS, LOST_PERIODS * engine.period):
                 del self._engines[instance]
 
     def states(self, now: float, unix_now: float) -> tuple[EngineState, ...]:
@@ -82,10 +88,10 @@ class EngineTable:
     # -- one engine ---------------------------------------------------------------------------------------
 
     def _label(self, hello: Hello) -> str:
-        """The first free name. A lost engine's name goes to its successor, which takes its place."""
-        name = hello.name if hello.data_parallel_size <= 1 else f"{hello.name}-dp{hello.index}"
+        """The first free name. Lost engines of that name make room: their successors take their places."""
+        name = _base_label(hello)
         for instance, engine in list(self._engines.items()):
-            if engine.label == name and not engine.link_up:
+            if not engine.link_up and _base_label(engine.hello) == name:
                 del self._engines[instance]
         taken = {engine.label for engine in self._engines.values()}
         number, label = 1, name
@@ -173,6 +179,10 @@ class EngineTable:
             block_tokens=info.block_tokens if info else None,
             block_bytes=info.block_bytes if info else None,
         )
+
+
+def _base_label(hello: Hello) -> str:
+    return hello.name if hello.data_parallel_size <= 1 else f"{hello.name}-dp{hello.index}"
 
 
 def _hooks(report: Report) -> HookState:

@@ -85,7 +85,8 @@ class LinkServer:
         try:
             status = path.stat()
         except FileNotFoundError:
-            logger.warning("link: %s was removed; binding it again", path)
+            if self._listener is not None:
+                logger.warning("link: %s was removed; binding it again", path)
             self._unlisten()
             try:
                 self.start()

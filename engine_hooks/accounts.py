@@ -61,6 +61,11 @@ class KVAccounts:
         self.ledger, self.audit = ledger, audit
         self.support = Support(ok=True)
 
+    @property
+    def ledger_seconds(self) -> float:
+        """What counting references has cost inside the engine's steps so far."""
+        return self.ledger.seconds if self.ledger else 0.0
+
     def observe_step(self) -> None:
         """Note the held blocks' range: O(1), after each step."""
         held = self._view.held()

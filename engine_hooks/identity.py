@@ -68,7 +68,7 @@ class Identity:
             index=int(getattr(parallel, "data_parallel_index", None) or getattr(engine, "engine_index", 0) or 0),
             rank=int(getattr(parallel, "rank", 0) or 0),
             data_parallel_size=int(getattr(parallel, "data_parallel_size", 1) or 1),
-            engine_version=version,
+            engine_version=version[:64],
             in_process=in_process,
         )
 

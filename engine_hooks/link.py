@@ -62,6 +62,7 @@ class AgentLink:
         self._callbacks = callbacks
         self._socket: socket.socket | None = None
         self._retired: socket.socket | None = None
+        self._connecting: socket.socket | None = None
         self._session: Session | None = None
         self._last_order = 0
         self._stop = threading.Event()
@@ -127,7 +128,7 @@ class AgentLink:
             self.send(message)
 
     def _connect(self) -> socket.socket:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sock = self._connecting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             sock.settimeout(HANDSHAKE_SECONDS)
             sock.connect(str(self._settings.socket))
@@ -140,9 +141,13 @@ class AgentLink:
             session = self._prove(sock)
             self._session, self._last_order = session, 0
             sock.send(wire.encode(self._callbacks.hello(session)))
+            if self._stop.is_set():
+                raise LinkRefusedError("closed meanwhile")
         except BaseException:
             sock.close()
             raise
+        finally:
+            self._connecting = None
         sock.setblocking(False)  # with a timeout, Python waits in send() for room, whatever the flags say
         self._set_state("connected")
         self._socket = sock
@@ -163,7 +168,12 @@ class AgentLink:
     @staticmethod
     def _receive(sock: socket.socket, kind: type[M]) -> M:
         try:
-            message = wire.decode(sock.recv(wire.MAX_FRAME_BYTES + 1))
+            data = sock.recv(wire.MAX_FRAME_BYTES + 1)
+            if not data:
+                raise LinkRefusedError(
+                    f"the listener hung up on us (uid {os.geteuid()}): does its link.allow_uids say so?"
+                )
+            message = wire.decode(data)
         except TimeoutError:
             raise LinkRefusedError("the listener does not answer") from None
         except wire.WireError as error:
@@ -229,7 +239,7 @@ class AgentLink:
 
         Only that: a lock that the side thread held at the fork would never be released here.
         """
-        for sock in (self._socket, self._retired):
+        for sock in (self._socket, self._retired, self._connecting):
             if sock is not None:
                 sock.close()
         self._socket = self._retired = None

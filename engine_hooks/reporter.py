@@ -119,7 +119,7 @@ class EngineReporter:
                     errors=dict(self._guard.errors),
                     off=dict(self._guard.off),
                     dropped_frames=self._link.dropped,
-                    hook_seconds=self._hook_seconds,
+                    hook_seconds=self._hook_seconds + self._accounts.ledger_seconds,
                     step_seconds=self._step_seconds,
                 ),
             )

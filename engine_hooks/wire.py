@@ -16,8 +16,9 @@ and counts unknown fields and kinds, so that either side can be newer. The conve
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -47,6 +48,12 @@ class WireError(Exception):
         self.reason = reason
 
 
+# What a peer may make us keep: labels and names are short, and there are few of them.
+Name = Annotated[str, msgspec.Meta(max_length=64)]
+Text = Annotated[str, msgspec.Meta(max_length=512)]
+MAX_HOOKS = 32
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all message bodies."""
 
@@ -55,7 +62,7 @@ class Banner(Message, frozen=True, kw_only=True):
     """First word of the agent: ``nonce`` makes the engine's proof fresh."""
 
     nonce: bytes
-    agent_version: str
+    agent_version: Name
 
 
 class Challenge(Message, frozen=True, kw_only=True):
@@ -74,7 +81,7 @@ class Support(Message, frozen=True, kw_only=True):
     """Whether something can be done on this engine, and if not, why."""
 
     ok: bool
-    reason: str = ""
+    reason: Text = ""
 
 
 class PoolInfo(Message, frozen=True, kw_only=True):
@@ -98,18 +105,18 @@ class Hello(Message, frozen=True, kw_only=True):
     ``in_process``: the engine runs inside its caller's loop, and reports only while it steps.
     """
 
-    name: str
-    instance: str
-    engine_id: str
-    host: str
+    name: Name
+    instance: Name
+    engine_id: Name
+    host: Text
     pid: int
     pid_namespace: int
     index: int
     rank: int
     data_parallel_size: int
     started_at: float
-    engine_version: str
-    hooks_version: str
+    engine_version: Name
+    hooks_version: Name
     in_process: bool
     idle_period_seconds: float
     pool: PoolInfo | None
@@ -143,12 +150,12 @@ class HookReport(Message, frozen=True, kw_only=True):
     """What the hooks cost and what went wrong in them, since the engine came up.
 
     ``errors`` counts exceptions by hook; ``off`` names the hooks that were switched off, with the reason.
-    ``hook_seconds`` is the CPU time that hooks took on the engine's thread after its steps, ``step_seconds`` the time
-    of the steps themselves.
+    ``hook_seconds`` is the time that hooks took on the engine's thread, inside its steps and after them;
+    ``step_seconds`` is that of the steps.
     """
 
-    errors: dict[str, int]
-    off: dict[str, str]
+    errors: Annotated[dict[Name, int], msgspec.Meta(max_length=MAX_HOOKS)]
+    off: Annotated[dict[Name, Text], msgspec.Meta(max_length=MAX_HOOKS)]
     dropped_frames: int
     hook_seconds: float
     step_seconds: float
@@ -192,7 +199,7 @@ class OrderResult(Message, frozen=True, kw_only=True):
 
     sequence: int
     ok: bool
-    detail: str = ""
+    detail: Text = ""
 
 
 KINDS: dict[str, type[Message]] = {
@@ -241,9 +248,22 @@ def decode(data: bytes) -> Message:
         if decoder is None:
             raise WireError("unknown_kind", frame.kind[:32])
         message: Message = decoder.decode(frame.body)
+        if not _finite(message):
+            raise WireError("malformed", "a number that is not finite")
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise WireError("malformed", str(error)) from None
     return message
+
+
+def _finite(message: msgspec.Struct) -> bool:
+    """Whether all floats are numbers: NaN and infinity would go on into sums, and are no JSON."""
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if isinstance(value, float) and not math.isfinite(value):
+            return False
+        if isinstance(value, msgspec.Struct) and not _finite(value):
+            return False
+    return True
 
 
 def encode_order(order: Order) -> bytes:

@@ -133,7 +133,7 @@ HOOK_SECONDS = Metric(
     "counter",
     "seconds",
     _ENGINE,
-    "CPU time that our hooks took on the engine's thread after its steps.",
+    "Time that our hooks took on the engine's thread, inside its steps and after them.",
 )
 STEP_SECONDS = Metric(
     "kvtide_engine_step_seconds_total", "counter", "seconds", _ENGINE, "Time that the engine's thread spent in steps."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -24,7 +25,9 @@ def build_app(snapshot: Snapshot) -> Starlette:
     exposition = Exposition()
 
     async def metrics(request: Request) -> Response:
-        compressed = "gzip" in request.headers.get("accept-encoding", "")
+        compressed = bool(
+            re.search(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", request.headers.get("accept-encoding", ""))
+        )
         body = exposition.render(snapshot(), compressed=compressed)
         headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if compressed else {})
         return Response(body, media_type=CONTENT_TYPE, headers=headers)

@@ -36,7 +36,7 @@ def version() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; an error is one line on standard error."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         result = app(args=arguments, standalone_mode=False)
     except KvtideError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import httpx2
 import msgspec
 
 from agent.errors import KvtideError
@@ -17,8 +17,8 @@ class AgentClient:
     def __init__(self, url: str, timeout: float = 3.0) -> None:
         self._url = url.rstrip("/")
         try:
-            self._http = httpx.Client(base_url=self._url, timeout=timeout)
-        except (httpx.InvalidURL, ValueError) as error:
+            self._http = httpx2.Client(base_url=self._url, timeout=timeout)
+        except (httpx2.InvalidURL, ValueError) as error:
             raise KvtideError(f"--url: {url}: {error}; it must be like http://127.0.0.1:9477") from None
 
     def state_json(self) -> bytes:
@@ -26,9 +26,9 @@ class AgentClient:
         try:
             response = self._http.get("/api/v1/state")
             response.raise_for_status()
-        except httpx.HTTPStatusError as error:
+        except httpx2.HTTPStatusError as error:
             raise KvtideError(f"{self._url}: answered {error.response.status_code}; is that a kvtide agent?") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             text = str(error) or type(error).__name__
             raise KvtideError(f"no agent answers at {self._url} ({text}); start it with: kvtide agent") from None
         return response.content

@@ -14,7 +14,12 @@ from agent.units import human_bytes, human_seconds
 
 BAR_WIDTH = 40
 # Colours of Okabe and Ito, told apart by the colour-blind; the letters carry the meaning without any colour.
-_PARTS = (("orphaned", "L", "#d55e00"), ("held", "#", "#0072b2"), ("cached", "+", "#56b4e9"), ("empty", ".", "grey50"))
+_PARTS = (
+    ("orphaned", "L", "#d55e00"),
+    ("held", "#", "#0072b2"),
+    ("cached idle", "+", "#56b4e9"),
+    ("empty", ".", "grey50"),
+)
 
 
 def render(state: AgentState) -> RenderableType:
@@ -37,7 +42,7 @@ def _engine(engine: EngineState, now: float) -> RenderableType:
         return Panel(Text(f"No values: {engine.reason}."), title=title, title_align="left", border_style="yellow")
     body: list[RenderableType] = []
     if engine.pool is not None:
-        body += [_bar(engine.pool), _numbers(engine, engine.pool)]
+        body += [_bar(engine.pool), _legend(), _numbers(engine, engine.pool)]
     else:
         body.append(Text("This engine has no KV block pool."))
     if not engine.audit_supported:
@@ -51,7 +56,7 @@ def _engine(engine: EngineState, now: float) -> RenderableType:
 def _bar(pool: PoolState) -> Text:
     leaked = min(pool.orphaned or 0, pool.held)
     cached = pool.cached_idle or 0
-    counts = {"orphaned": leaked, "held": pool.held - leaked, "cached": cached}
+    counts = {"orphaned": leaked, "held": pool.held - leaked, "cached idle": cached}
     cells = {name: _cells(number, pool.capacity) for name, number in counts.items()}
     widest = max(cells, key=lambda name: cells[name])
     cells[widest] -= max(0, sum(cells.values()) - BAR_WIDTH)  # what rounding up has added
@@ -63,6 +68,13 @@ def _bar(pool: PoolState) -> Text:
     return text
 
 
+def _legend() -> Text:
+    text = Text("        ")
+    for name, letter, colour in _PARTS:
+        text.append(f"{letter} {name}  ", style=colour)
+    return text
+
+
 def _cells(number: int, capacity: int) -> int:
     """Cells of the bar for ``number`` blocks: one at least, so that a single leaked block is seen."""
     return max(1, round(BAR_WIDTH * number / capacity)) if number and capacity else 0
@@ -71,10 +83,10 @@ def _cells(number: int, capacity: int) -> int:
 def _numbers(engine: EngineState, pool: PoolState) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
     columns = (
-        ("held #", pool.held),
-        ("orphaned L", pool.orphaned),
-        ("cached idle +", pool.cached_idle),
-        ("empty .", pool.empty),
+        ("held", pool.held),
+        ("orphaned", pool.orphaned),
+        ("cached idle", pool.cached_idle),
+        ("empty", pool.empty),
         ("capacity", pool.capacity),
     )
     for name, _ in columns:

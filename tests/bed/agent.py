@@ -33,6 +33,7 @@ class AgentProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
+                start_new_session=True,  # Ctrl-C is for the one who started it, who then ends it in order
             )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()  # printed once everything is up; empty when the agent ended

@@ -1,6 +1,6 @@
 """A load of completions on one server of this machine: bounded in count and in time, seeded, with cut streams.
 
-Runs in the agent environment (httpx). Prompts are token ids, so that their lengths are exact.
+Runs in the agent environment (httpx2). Prompts are token ids, so that their lengths are exact.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 
 # Plain tokens of the tiny model: 0-2 are special.
 FIRST_TOKEN, LAST_TOKEN = 3, 511
@@ -98,9 +98,10 @@ async def run_load(url: str, plan: LoadPlan, report: LoadReport | None = None) -
         raise ValueError(f"load goes to this machine only, not to {url}")
     report = report if report is not None else LoadReport()
     requests = plan_requests(plan)
-    limits = httpx.Limits(max_connections=plan.concurrency)
+    # A connection for each request: a kept one that the server closes just as we use it would look like its failure.
+    limits = httpx2.Limits(max_connections=plan.concurrency, max_keepalive_connections=0)
     # trust_env: a proxy of the environment must not get between us and the server.
-    async with httpx.AsyncClient(base_url=url, timeout=plan.seconds, limits=limits, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=plan.seconds, limits=limits, trust_env=False) as client:
 
         async def worker() -> None:
             # All workers draw from one iterator: each request is sent once.
@@ -116,7 +117,7 @@ async def run_load(url: str, plan: LoadPlan, report: LoadReport | None = None) -
     return report
 
 
-async def _send(client: httpx.AsyncClient, plan: LoadPlan, request: _Planned, report: LoadReport) -> None:
+async def _send(client: httpx2.AsyncClient, plan: LoadPlan, request: _Planned, report: LoadReport) -> None:
     body = {
         "model": plan.model,
         "prompt": request.prompt,
@@ -142,7 +143,7 @@ async def _send(client: httpx.AsyncClient, plan: LoadPlan, request: _Planned, re
                     report.aborted += 1
                     return
         report.completed += 1
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx2.HTTPError, ValueError) as error:
         _fail(report, repr(error))
     except asyncio.CancelledError:
         report.unfinished += 1

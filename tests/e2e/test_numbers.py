@@ -70,16 +70,18 @@ async def test_numbers_equal_the_engines_own(rig: Rig) -> None:
     report = await sampled(rig, plan, look_at_ours, look_at_theirs)
     assert report.failed == 0, report.errors
     assert max(held for *_, held in theirs) > CAPACITY // 4, "the load was too light to tell anything"
-    checked = 0
+    matched = 0
     for asked, answered, held in theirs:
         # The gauge is of the last step that the API server had heard of: some seconds ago on a busy machine. Our range
         # for that step comes with the first report after it: look two reports past the answer.
         near = [number for number, (at, *_) in ours.items() if asked - 3.0 < at < answered]
         near += [number for number, (at, *_) in ours.items() if at >= answered][:2]
-        if len(near) > 3 and near[-1] - near[0] == len(near) - 1:  # else we missed a report, and with it some steps
-            checked += 1
-            assert min(ours[n][1] for n in near) <= held <= max(ours[n][2] for n in near)
-    assert checked > 10
+        if any(ours[number][1] <= held <= ours[number][2] for number in near):
+            matched += 1
+        else:
+            missed = near[-1] - near[0] >= len(near)
+            assert missed, f"the engine held {held} blocks; our reports: {[ours[number] for number in near]}"
+    assert matched > 0.8 * len(theirs) > 8
 
     rig.agent.wait(lambda: at_rest(rig) and rig.agent.engine()["pool"]["held"] == own_held(rig), 5.0)
 

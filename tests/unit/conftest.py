@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from agent.config import LinkConfig
@@ -13,6 +14,9 @@ from agent.engines import EngineTable
 from agent.link import LinkServer
 from engine_hooks.link import AgentLink
 from tests.unit.support import Listener, Recorder, eventually, settings_for, write_key
+
+hypothesis.settings.register_profile("kvtide", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("kvtide")
 
 
 @pytest.fixture(autouse=True)

@@ -143,8 +143,7 @@ def test_a_key_that_is_repaired_is_taken_at_the_next_attempt(
     listener: Listener, start_link: StartLink, tmp_path: Path
 ) -> None:
     path = tmp_path / "other"
-    recorder = Recorder()
-    start_link(recorder, key=path)
+    link = start_link(Recorder(), key=path)
     assert listener.accept().everything() == []
     write_key(path)
     for _ in range(5):  # attempts that were under way
@@ -157,3 +156,4 @@ def test_a_key_that_is_repaired_is_taken_at_the_next_attempt(
     assert isinstance(challenge, wire.Challenge)
     peer.send(wire.Proof(mac=link_module.Session(KEY, nonce, challenge.nonce).agent_proof()))
     assert isinstance(peer.receive(), wire.Hello)
+    eventually(lambda: link.up)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import msgspec
 import pytest
 
@@ -113,7 +113,7 @@ def test_the_agent_starts_serves_and_ends(daemon: subprocess.Popen[str], socket_
     assert line.startswith(start)
     url = "http://127.0.0.1:" + line.removeprefix(start).strip()
     assert socket_path.is_socket()
-    with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+    with httpx2.Client(base_url=url, timeout=PATIENCE) as http:
         assert http.get("/-/ready").text == "ready\n"
         assert "kvtide_agent_ready 1.0\n" in http.get("/metrics").text
         assert http.get("/").status_code == 200

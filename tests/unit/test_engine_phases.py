@@ -131,7 +131,7 @@ def test_an_engine_in_its_callers_loop_stays_live_on_heartbeats() -> None:
     assert state(table, 162.25).phase == "silent"
 
 
-def test_lost_when_the_link_ends_and_gone_three_periods_later() -> None:
+def test_lost_when_the_link_ends_and_gone_within_three_periods() -> None:
     table = started()
     table.report("i1", make_report(), 100.0)
     table.disconnected("i1", 101.0)
@@ -139,10 +139,10 @@ def test_lost_when_the_link_ends_and_gone_three_periods_later() -> None:
     assert_no_values(found)
     assert (found.phase, found.link_up) == ("lost", False)
     assert found.reason == "the link ended 2.0 s ago: the engine or its hooks are gone"
-    table.tick(104.0)
-    assert len(table.states(104.0, 0.0)) == 1
-    table.tick(104.001)
-    assert table.states(104.001, 0.0) == ()
+    table.tick(103.0)
+    assert len(table.states(103.0, 0.0)) == 1  # two periods: it may be on its way back
+    table.tick(103.001)
+    assert table.states(103.001, 0.0) == ()
 
 
 def test_the_same_instance_that_comes_back_continues() -> None:
@@ -166,7 +166,7 @@ def test_the_claimed_period_is_bounded(claimed: float, limit: float) -> None:
     assert state(table, limit * 0.99).phase == "live"
     assert state(table, limit * 1.01).phase == "silent"
     table.disconnected("i1", 0.0)
-    table.tick(limit * 1.01)
+    table.tick(max(2.0, limit) * 1.01)  # a lost engine has two seconds to come back
     assert table.states(limit, 0.0) == ()
 
 

@@ -17,7 +17,7 @@ from tests.unit.builders import make_hello, make_report
 _encode = msgspec.msgpack.encode
 _PLAIN = {
     int: st.integers(-(2**63), 2**64 - 1),
-    float: st.floats(allow_nan=False),
+    float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(max_size=20),
     bytes: st.binary(max_size=40),
     bool: st.booleans(),
@@ -105,6 +105,8 @@ def test_a_longer_frame_array_is_ignored_too() -> None:
         (_encode([2, "heartbeat", {"silent_seconds": 1.0}]), "unknown_version"),
         (_encode([0, "heartbeat", {"silent_seconds": 1.0}]), "unknown_version"),
         (_encode([1, "gossip", {}]), "unknown_kind"),
+        (_encode([1, "heartbeat", {"silent_seconds": float("nan")}]), "malformed"),
+        (_encode([1, "heartbeat", {"silent_seconds": float("inf")}]), "malformed"),
         (_encode([1, "heartbeat", {}]), "malformed"),
         (_encode([1, "heartbeat", {"silent_seconds": "soon"}]), "malformed"),
         (_encode([1, "heartbeat"]), "malformed"),
@@ -137,3 +139,17 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
         encode(wire.Proof(mac=b"\0" * (60_001 + room)))
     assert caught.value.reason == "oversize"
     assert str(caught.value) == "oversize: 65537 bytes, 65536 allowed"
+
+
+@pytest.mark.parametrize("change", [{"name": "x" * 65}, {"engine_version": "x" * 65}, {"started_at": float("nan")}])
+def test_a_hello_that_would_make_bad_labels_is_malformed(change: dict[str, typing.Any]) -> None:
+    with pytest.raises(WireError, match="malformed"):
+        decode(encode(make_hello(**change)))
+
+
+def test_a_report_that_would_make_endless_labels_is_malformed() -> None:
+    report = make_report()
+    errors = {f"hook {number}": 1 for number in range(33)}
+    flood = msgspec.structs.replace(report, hooks=msgspec.structs.replace(report.hooks, errors=errors))
+    with pytest.raises(WireError, match="malformed"):
+        decode(encode(flood))

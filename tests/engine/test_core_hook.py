@@ -1,0 +1,219 @@
+"""The hooks inside vLLM's real EngineCore: they watch, and whatever goes wrong in them the engine never sees it."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vllm.v1.engine.core import EngineCore, EngineCoreProc
+
+from engine_hooks import core_hook, plugin
+from engine_hooks.accounts import KVAccounts
+from engine_hooks.settings import Settings
+from tests.bed.agent import AgentProcess
+from tests.bed.fake_executor import BLOCK_SIZE, FakeExecutor
+from tests.bed.scheduler import MODEL_DIR, make_config, make_request
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = Settings.from_environment({"KVTIDE_SOCKET": "/proc/none/agent.sock"})
+
+
+def make_engine(blocks: int = 150) -> EngineCore:
+    """A real EngineCore in this process, over an executor that makes up tokens."""
+    config = make_config(block_size=BLOCK_SIZE, max_num_seqs=16, max_model_len=1024)
+    config.cache_config.num_gpu_blocks_override = blocks
+    engine = EngineCore(config, FakeExecutor, log_stats=True)
+    engine.model_executor.requests = engine.scheduler.requests
+    return engine
+
+
+def play(engine: EngineCore) -> list[tuple[str, list[int]]]:
+    """A load with sharing, aborts and preemption; everything that the engine put out, in order."""
+    draw, out, live = random.Random(3), [], []
+
+    def step() -> None:
+        outputs, _ = engine.step_fn()
+        out.extend((o.request_id, o.new_token_ids) for client in (outputs or {}).values() for o in client.outputs)
+
+    for i in range(80):
+        request = make_request(
+            i,
+            draw.randrange(20, 200),
+            draw.randrange(5, 60),
+            16,
+            block_size=BLOCK_SIZE,
+            hasher=engine.request_block_hasher,
+        )
+        engine.add_request(request)
+        live.append(request.request_id)
+        for _ in range(draw.randrange(4)):
+            step()
+        if draw.random() < 0.2:
+            engine.abort_requests([draw.choice(live)])
+    for _ in range(20_000):
+        if not engine.scheduler.has_requests():
+            break
+        step()
+    return out
+
+
+@pytest.fixture
+def reporter_of() -> Iterator[Any]:
+    """Attach to engines, and close their links at the end."""
+    reporters = []
+
+    def attach(engine: EngineCore) -> Any:
+        reporters.append(core_hook.attach(engine, NOWHERE))
+        return reporters[-1]
+
+    yield attach
+    for reporter in reporters:
+        reporter.close()
+
+
+def test_outputs_and_pool_are_the_same_with_hooks(reporter_of: Any) -> None:
+    plain, watched = make_engine(), make_engine()
+    reporter = reporter_of(watched)
+    assert play(watched) == play(plain)
+    pools = [engine.scheduler.kv_cache_manager.block_pool for engine in (plain, watched)]
+    orders = [[block.block_id for block in pool.free_block_queue.get_all_free_blocks()] for pool in pools]
+    assert orders[0] == orders[1]
+    assert reporter._guard.errors == {}
+    assert reporter._steps > 100
+
+
+HOOKED = ["observe_step", "advance_audit", "report", "request_audit"]
+
+
+@pytest.mark.parametrize("broken", HOOKED)
+def test_a_hook_that_always_raises_is_switched_off_and_harms_nobody(
+    broken: str, reporter_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, watched = make_engine(), make_engine()
+    reporter = reporter_of(watched)
+
+    def explode(*_: Any, **__: Any) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(KVAccounts, broken, explode)
+    monkeypatch.setattr(type(reporter._link), "up", True)
+    assert play(watched) == play(plain)
+    if broken == "request_audit":
+        assert reporter._guard.errors == {}, "nothing in a run without orders asks for an audit by this way"
+    else:
+        assert max(reporter._guard.errors.values()) == 5
+        assert all("RuntimeError: planted" in reason for reason in reporter._guard.off.values())
+
+
+def test_counting_that_raises_harms_nobody(reporter_of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, watched = make_engine(), make_engine()
+    reporter = reporter_of(watched)
+    ledger, draw = reporter._accounts.ledger, random.Random(1)
+    count = ledger._count
+
+    def sometimes(*args: Any) -> None:
+        if draw.random() < 0.01:
+            raise RuntimeError("planted")
+        count(*args)
+
+    monkeypatch.setattr(ledger, "_count", sometimes)
+    assert play(watched) == play(plain)
+    assert reporter._guard.errors.keys() == {"ledger"}
+    report = reporter._accounts.report()
+    assert (report.held, report.orphaned) == (0, 0), "without the count, the audit and the idle check still tell"
+
+
+def test_the_originals_exceptions_pass(reporter_of: Any) -> None:
+    engine = make_engine()
+    reporter_of(engine)
+    pool = engine.scheduler.kv_cache_manager.block_pool
+    with pytest.raises(ValueError, match="Cannot get"):
+        pool.get_new_blocks(10_000)
+    with pytest.raises(TypeError):
+        pool.get_new_blocks()
+
+
+def test_installed_once_however_often_it_is_asked_for() -> None:
+    core_hook.install(NOWHERE)
+    methods = EngineCore.__init__, EngineCoreProc.run_busy_loop
+    core_hook.install(NOWHERE)
+    assert methods == (EngineCore.__init__, EngineCoreProc.run_busy_loop)
+
+
+def test_entry_point_catches_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def explode(_: Settings) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(core_hook, "install", explode)
+    plugin.register()
+    assert "could not be installed" in caplog.text
+
+
+def test_a_vllm_that_we_do_not_know_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    class Strange:
+        """An engine core without anything that we look for."""
+
+    core_hook._try_attach(Strange(), NOWHERE)
+    assert "goes on without us" in caplog.text
+
+
+IN_PROCESS = """
+import sys
+from vllm import LLM, SamplingParams
+llm = LLM(sys.argv[1], dtype="float32", max_model_len=1024, enforce_eager=True, block_size=32,
+          num_gpu_blocks_override=200, disable_log_stats=True)
+prompts = [{"prompt_token_ids": list(range(3, 203))} for _ in range(4)]
+llm.generate(prompts, SamplingParams(max_tokens=200, ignore_eos=True), use_tqdm=False)
+print("DONE", flush=True)
+sys.stdin.readline()
+llm.llm_engine.engine_core.shutdown()
+print("CLOSED", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_engine_in_its_callers_process(tmp_path: Path) -> None:
+    # The folder's path must be short enough for a socket; tmp_path is not.
+    with tempfile.TemporaryDirectory(prefix="kvtide-") as folder, AgentProcess(Path(folder)) as agent:
+        env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("KVTIDE")},
+            **agent.engine_env(),
+            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "HF_HUB_OFFLINE": "1",
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-c", IN_PROCESS, str(MODEL_DIR)],
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(tmp_path / "errors").open("w"),
+            text=True,
+        )
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            while (line := process.stdout.readline()) and "DONE" not in line:
+                pass
+            assert line, (tmp_path / "errors").read_text()[-3000:]
+            agent.wait_live(2.0)
+            engine = agent.engine()
+            assert engine["pid"] == process.pid
+            assert engine["steps"] > 150
+            assert engine["pool"]["capacity"] == 199
+            assert (engine["pool"]["held"], engine["pool"]["orphaned"]) == (0, 0)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert "CLOSED" in process.stdout.readline()
+            agent.wait(lambda: agent.engines() == [], 3.0)
+        finally:
+            process.kill()
+            process.communicate()
