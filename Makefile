@@ -69,9 +69,11 @@ check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/mypy
 	@$(AGENT)/bin/lint-imports
 	@$(AGENT)/bin/python -m exporters.docs --check
+	@$(AGENT)/bin/python -m agent.config_docs --check
 
-generate: agent-env ## Write the generated files (docs/metrics.md)
+generate: agent-env ## Write the generated pages of docs/
 	@$(AGENT)/bin/python -m exporters.docs
+	@$(AGENT)/bin/python -m agent.config_docs
 
 bench: setup ## Run the benchmarks
 	@$(ENGINE)/bin/python -m bench

@@ -65,9 +65,9 @@ class LinkConfig(Section):
         None, description=f"key shared with the engines, made when missing; default: {KEY_NAME} beside the socket"
     )
     mode: int = Field(0o660, ge=0, le=0o777, description="permissions of the socket")
-    group: str | None = Field(None, description="group of the socket and of the key file: the engines' users")
+    group: str | None = Field(None, description="group of the socket and of the key file; its members may connect")
     allow_uids: tuple[int, ...] = Field((), description="uids that may connect, besides root and the agent's own")
-    allow_gids: tuple[int, ...] = Field((), description="gids that may connect")
+    allow_gids: tuple[int, ...] = Field((), description="further gids that may connect")
 
     @property
     def key_path(self) -> Path:

@@ -18,7 +18,7 @@ from agent.connection import Connection, RefusedPeerError
 from agent.engines import EngineTable
 from agent.errors import ConfigError
 from agent.state import LinkState
-from engine_hooks.auth import KeyFileError, create_key, peer_credentials, read_key
+from engine_hooks.auth import KeyFileError, create_key, peer_credentials, peer_groups, read_key
 from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Message, OrderResult, Report, WireError, encode
 
 logger = logging.getLogger("kvtide.agent")
@@ -36,6 +36,7 @@ class LinkServer:
         self._table = table
         self._clock = clock
         self._key = b""
+        self._gids: frozenset[int] = frozenset()
         self._listener: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
         self._connections: dict[socket.socket, Connection] = {}
@@ -49,6 +50,7 @@ class LinkServer:
         path = self._config.socket
         _prepare_folder(path)
         group = _group_id(self._config.group)
+        self._gids = frozenset(self._config.allow_gids) | ({group} if group is not None else frozenset())
         key_path = self._config.key_path
         try:
             if create_key(key_path) and group is not None:
@@ -129,7 +131,7 @@ class LinkServer:
         self._table.version += 1
         sock.setblocking(False)
         peer = peer_credentials(sock)
-        allowed = peer.uid in (0, os.geteuid(), *self._config.allow_uids) or peer.gid in self._config.allow_gids
+        allowed = peer.uid in (0, os.geteuid(), *self._config.allow_uids) or bool(peer_groups(sock) & self._gids)
         if not allowed or len(self._connections) >= MAX_CONNECTIONS:
             self._count_refusal("limit" if allowed else "uid", f"pid {peer.pid} uid {peer.uid}")
             sock.close()

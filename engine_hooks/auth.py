@@ -21,6 +21,10 @@ from typing import NamedTuple
 KEY_BYTES = 32
 _UCRED = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
+_SO_PEERGROUPS = 59  # asm-generic/socket.h; the socket module has no name for it
+_GID = struct.Struct("I")
+_MAX_GROUPS = 1024
+
 
 class KeyFileError(Exception):
     """The key file can't be used; the text says why and what to do."""
@@ -38,6 +42,16 @@ def peer_credentials(sock: socket.socket) -> PeerCredentials:
     """Return who connected to us or, on the connecting side, who called ``listen`` (SO_PEERCRED, unix(7))."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
     return PeerCredentials(*_UCRED.unpack(raw))
+
+
+def peer_groups(sock: socket.socket) -> frozenset[int]:
+    """Return the peer's gids, supplementary ones included (SO_PEERGROUPS, Linux 4.13; its own gid alone before)."""
+    own = peer_credentials(sock).gid
+    try:
+        raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GID.size * _MAX_GROUPS)
+    except OSError:
+        return frozenset({own})
+    return frozenset({own, *(gid for (gid,) in _GID.iter_unpack(raw))})
 
 
 def read_key(path: Path) -> bytes:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from engine_hooks.auth import KEY_BYTES, KeyFileError, Session, create_key, peer_credentials, read_key, same
+from engine_hooks.auth import (
+    KEY_BYTES,
+    KeyFileError,
+    Session,
+    create_key,
+    peer_credentials,
+    peer_groups,
+    read_key,
+    same,
+)
 
 KEY = b"k" * KEY_BYTES
 
@@ -164,3 +173,9 @@ def test_a_client_sees_who_listens_and_a_server_who_connects(tmp_path: Path) -> 
         finally:
             os.close(write_end)
             os.waitpid(child, 0)
+
+
+def test_peer_groups_are_the_kernels_word() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        assert peer_groups(ours) == {os.getegid(), *os.getgroups()}

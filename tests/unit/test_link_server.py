@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import socket
 from pathlib import Path
 
@@ -107,6 +108,9 @@ async def test_a_handshake_that_takes_longer_than_five_seconds_is_ended(
         (PeerCredentials(5, 4242, 4343), {}, 1),
         (PeerCredentials(5, 4242, 4343), {"allow_uids": (4242,)}, 0),
         (PeerCredentials(5, 4242, 4343), {"allow_gids": (4343,)}, 0),
+        (PeerCredentials(5, 4242, 4343), {"allow_gids": (77,)}, 0),
+        (PeerCredentials(5, 4242, 4343), {"group": grp.getgrgid(0).gr_name}, 1),
+        (PeerCredentials(5, 4242, 0), {"group": grp.getgrgid(0).gr_name}, 0),
         (PeerCredentials(5, 4242, 4343), {"allow_uids": (4343,), "allow_gids": (4242,)}, 1),
         (PeerCredentials(5, 0, 4343), {}, 0),
     ],
@@ -115,10 +119,11 @@ async def test_only_users_that_are_allowed_get_a_word(
     link_config: LinkConfig,
     monkeypatch: pytest.MonkeyPatch,
     peer: PeerCredentials,
-    allow: dict[str, tuple[int, ...]],
+    allow: dict[str, tuple[int, ...] | str],
     refused: int,
 ) -> None:
     monkeypatch.setattr(link_module, "peer_credentials", lambda _sock: peer)
+    monkeypatch.setattr(link_module, "peer_groups", lambda _sock: frozenset({peer.gid, 77}))
     server = LinkServer(link_config.model_copy(update=allow), EngineTable(3.0))
     server.start()
     client = await RawPeer(link_config.socket).connect()

@@ -1,0 +1,90 @@
+"""Write docs/configuration.md from the configuration's own model: ``python -m agent.config_docs [--check]``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from agent.config import AgentConfig
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+
+HEAD = """# Configuration
+
+Generated from `agent/config.py` by `make generate`; do not edit.
+
+## The agent
+
+`kvtide agent --config FILE`; without the option `/etc/kvtide/agent.yaml` is read if it exists. Every key has a default.
+Options (`--socket`, `--key-file`, `--listen`) win over the file. A key that is not listed here is an error.
+
+| key | default | meaning |
+|---|---|---|
+"""
+
+TAIL = """
+```yaml
+link:
+  socket: /run/kvtide/agent.sock
+  group: vllm            # engines whose user is in this group may connect and read the key
+http:
+  listen: 127.0.0.1:9477
+```
+
+## The engine
+
+Environment variables of the engine's process. A bad value is reported in one line and the default is used: no setting
+of ours stops an engine.
+
+| variable | default | meaning |
+|---|---|---|
+| `KVTIDE_DISABLE` | - | any value but 0, false or no: the hooks do nothing at all |
+| `KVTIDE_SOCKET` | `/run/kvtide/agent.sock` | where the agent listens |
+| `KVTIDE_KEY_FILE` | `agent.key` beside the socket | the key shared with the agent |
+| `KVTIDE_AGENT_UIDS` | root and the engine's own user | users (names or uids, comma-separated) who may be the agent |
+| `KVTIDE_ENGINE_NAME` | the served model's name | the value of the `engine` label |
+
+## An engine that does not run as root
+
+The agent makes the key at its first start, readable by its own user and group. With `link.group: vllm` socket and key
+belong to that group, and its members may connect. (A key that exists already keeps its owner: remove it and restart
+the agent.) If the agent runs neither as root nor as the engine's user, tell the engine so: `KVTIDE_AGENT_UIDS=kvtide`.
+
+## Exit codes of `kvtide`
+
+0: done. 1: it could not be done (no agent answers, the port is in use). 2: what was asked or configured is wrong. 130:
+interrupted.
+"""
+
+
+def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _rows(kind, f"{prefix}{name}.")
+            continue
+        value = oct(field.default).replace("0o", "0") if name == "mode" else field.default
+        shown = "-" if value in (None, ()) else f"`{value}`"
+        yield f"| `{prefix}{name}` | {shown} | {field.description} |"
+
+
+def render() -> str:
+    """Return the page."""
+    return HEAD + "\n".join(_rows(AgentConfig)) + "\n" + TAIL
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with ``--check`` say whether the one in the tree is fresh."""
+    if arguments == ["--check"]:
+        fresh = TARGET.exists() and TARGET.read_text() == render()
+        sys.stdout.write(f"docs/configuration.md is {'fresh' if fresh else 'stale: run make generate'}\n")
+        return 0 if fresh else 1
+    TARGET.write_text(render())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
