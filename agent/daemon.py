@@ -55,7 +55,12 @@ class Agent:
             loop.add_signal_handler(number, self._stop.set)
         server = _Server(
             uvicorn.Config(
-                build_app(self.snapshot), log_level="warning", access_log=False, lifespan="off", server_header=False
+                build_app(self.snapshot),
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=2,
             )
         )
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -63,7 +68,7 @@ class Agent:
         host, port = listener.getsockname()[:2]
         announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         try:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not serving.done():
                 self._tick()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), TICK_SECONDS)

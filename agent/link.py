@@ -39,6 +39,7 @@ class LinkServer:
         self._gids: frozenset[int] = frozenset()
         self._listener: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
+        self._accepting = True
         self._connections: dict[socket.socket, Connection] = {}
         self._accepted = 0
         self._frames = 0
@@ -75,8 +76,11 @@ class LinkServer:
                     self._config.socket.unlink()
 
     def tick(self) -> None:
-        """Close connections that do not finish the handshake."""
+        """Close connections that do not finish the handshake, and accept again after a failure."""
         now = self._clock()
+        if not self._accepting and self._listener is not None:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
+            self._accepting = True
         for sock, connection in list(self._connections.items()):
             if connection.hello is None and now - connection.opened > HANDSHAKE_SECONDS:
                 self._refuse(sock, "timeout")
@@ -125,7 +129,13 @@ class LinkServer:
             return
         try:
             sock, _ = self._listener.accept()
-        except OSError:
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # Out of descriptors, say: the listener stays readable, so look again at the next tick, not at once.
+            logger.warning("link: can't accept: %s", error.strerror)
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._accepting = False
             return
         self._accepted += 1
         self._table.version += 1

@@ -38,6 +38,7 @@ class KVAccounts:
         self._next_net = 0.0
         self._gap = 0
         self._gap_passes = 0
+        self._unnamed_at_rest = 0
         self._held_min = self._held_max = 0
 
     def start(self) -> None:
@@ -126,8 +127,10 @@ class KVAccounts:
             max(0, finding.over_freed - gap) if gap > 0 else finding.over_freed + max(0, -gap - finding.orphaned)
         )
         if self._view.at_rest():
-            if held != finding.orphaned:
-                audit.request()
+            unnamed = held - finding.orphaned
+            if unnamed and unnamed != self._unnamed_at_rest:
+                audit.request()  # once: blocks that were lost without a reference can't be named by any pass
+            self._unnamed_at_rest = unnamed
             return held, over_freed, True
         return orphaned, over_freed, gap == 0
 

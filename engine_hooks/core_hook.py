@@ -131,7 +131,10 @@ def _closing(original: Callable[..., Any], reporter: EngineReporter) -> Callable
     @functools.wraps(original)
     def shutdown(*args: Any, **kwargs: Any) -> Any:
         if os.getpid() == owner:
-            reporter.close()
+            try:
+                reporter.close()
+            except Exception:
+                logger.exception("kvtide: the link could not be closed; the engine shuts down all the same")
         return original(*args, **kwargs)
 
     return shutdown

@@ -74,7 +74,7 @@ class EngineReporter:
         """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
         self._waking = False
         self._guard.run("wake", self._work, clock(), force=True)
-        if self._audit_wants_more and not self._view.scheduler.requests:
+        if self._audit_wants_more and self._rested:
             self._wake_engine()  # at rest no step will give the audit its next slice
 
     def _work(self, now: float, *, force: bool = False) -> None:

@@ -147,6 +147,14 @@ def test_leak_at_rest_is_exact_in_one_report(watched: Watched) -> None:
     assert (report.held, report.orphaned, report.exact) == (11, 11, True)
 
 
+def test_block_lost_without_a_reference_is_orphaned_at_rest_and_the_audit_comes_to_an_end(watched: Watched) -> None:
+    watched.pool.free_block_queue.popleft()  # in no list and with no reference: out of use for good
+    for _ in range(3):
+        assert watched.audit().orphaned == 1
+    assert not watched.accounts.advance_audit(LONG)
+    assert not watched.accounts.audit.wants_more
+
+
 def test_double_free_is_over_freed(watched: Watched) -> None:
     fill(watched.scheduler, 10, prompt=200, shared=160)
     table = watched.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks["r0"]
