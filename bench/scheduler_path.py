@@ -1,8 +1,8 @@
 """What the hooks add to vLLM's ``schedule()`` and ``update_from_output()``, with 256 requests running.
 
 A real scheduler and made-up model output, so a step is nothing but the path that is measured: on a real engine the
-model's time comes on top and the share is smaller. Blocks of steps with and without hooks alternate on one scheduler,
-in an order that swaps from pair to pair. CPU time of the thread: what other processes take is nobody's.
+model's time comes on top and the share is smaller. Steps with and without hooks alternate on one scheduler. CPU time of
+the thread: what other processes take is nobody's.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from tests.bed.scheduler import fake_output, make_request, make_scheduler, step
 BUDGET = 1.01
 BLOCKS = 60_000
 RUNNING = 256
+BLOCK_TOKENS = 16
 PROMPT = 200
 MAX_TOKENS = 3_300  # all of them fit into the pool: nobody is preempted
-# Every request takes a new block once in 16 steps: a whole number of these cycles has the same work in it.
+WARM_UP_STEPS = 64
+# Steps, half of them with hooks, of which the sums are one pair; with a reporter long enough for several reports, of
+# which there are ten a second.
 LEDGER_STEPS = 16
-# Long enough for some reports, ten a second, to be in each.
-REPORTER_STEPS = 64
+REPORTER_STEPS = 96
 LINK_SECONDS = 5.0
 
 AfterStep = Callable[[float], None]
@@ -43,36 +45,33 @@ AfterStep = Callable[[float], None]
 class _Hooks:
     """Hooks on one scheduler that can be taken off and put on again."""
 
-    def __init__(self, scheduler: Any, ledger: ReferenceLedger, reporter: EngineReporter | None) -> None:
-        self._scheduler = scheduler
+    def __init__(self, view: SchedulerView, ledger: ReferenceLedger, reporter: EngineReporter | None) -> None:
+        self._view = view
         self._ledger = ledger
         self._reporter = reporter
-        self._went_off = time.monotonic()
-        self._references: list[int] = []
+        self._went_off = 0.0
+        self._lengths: list[int] = []
         self.after_step: AfterStep | None = reporter.after_step if reporter else None
 
-    def _pool(self) -> Any:
-        return self._scheduler.kv_cache_manager.block_pool
-
-    def _counts(self) -> list[int]:
-        return [block.ref_cnt for block in self._pool().blocks]
+    def _tables(self) -> list[Any]:
+        return [table for manager in self._view.managers for table in manager.req_to_blocks.values()]
 
     def off(self) -> None:
         """Take the wrappers off: they are attributes of the objects, in front of the class's methods."""
-        for owner in (self._pool(), *self._scheduler.kv_cache_manager.coordinator.single_type_managers):
+        for owner in (self._view.pool, *self._view.managers):
             for name in ("get_new_blocks", "touch", "free_blocks", "unpin_blocks", "take_pending_cow_copies"):
                 vars(owner).pop(name, None)
-        self._references = self._counts()
+        self._lengths = [len(table) for table in self._tables()]
         self._went_off = time.monotonic()
 
     def on(self) -> None:
-        """Put the wrappers on again and tell the hooks what they missed, so that they find no fault in it."""
+        """Put the wrappers on again and tell the hooks what they missed: here, tables only ever grow."""
         ledger, reporter = self._ledger, self._reporter
         ledger.install()
-        ledger.references = ledger.recount()
-        if ledger.changed is not None:
-            pairs = zip(self._references, self._counts(), strict=True)
-            ledger.changed.update(i for i, (before, now) in enumerate(pairs) if before != now)
+        for table, length in zip(self._tables(), self._lengths, strict=True):
+            ledger.references += len(table) - length
+            if ledger.changed is not None:
+                ledger.changed.update(block.block_id for block in table[length:])
         if reporter is not None and reporter._accounts.audit is not None:
             # Time without hooks does not bring a report, a check or an audit any nearer.
             away = time.monotonic() - self._went_off
@@ -81,11 +80,20 @@ class _Hooks:
             if reporter._accounts.audit._next_start:
                 reporter._accounts.audit._next_start += away
 
+    def check(self) -> None:
+        """Raise unless the hooks worked and found nothing: what failed early costs too little."""
+        if self._ledger.references != self._ledger.recount() or self._ledger.net():
+            raise RuntimeError(f"the ledger is wrong: {self._ledger.references}, not {self._ledger.recount()}")
+        if self._reporter is not None:
+            errors, drift = self._reporter._guard.errors, self._reporter._accounts.drift
+            if errors or drift:
+                raise RuntimeError(f"hook errors {errors}, drift {drift}")
+
 
 def run(quick: bool) -> list[Row]:
     """Return the ratio with and without: the ledger alone, all that follows a step, and that with an agent."""
     gc.collect()
-    pairs, off_seconds = _pairs(_ledger_alone, LEDGER_STEPS, 60 if quick else 600)
+    pairs, off_seconds = _pairs(_ledger_alone, LEDGER_STEPS, 100 if quick else 600)
     rows = [
         Row("scheduler_path.step", 1e6 * off_seconds, "us"),
         median_ratio("scheduler_path.ledger", pairs, BUDGET),
@@ -94,7 +102,7 @@ def run(quick: bool) -> list[Row]:
     without_agent = Settings.from_environment({"KVTIDE_SOCKET": "/nonexistent/agent.sock"})
     pairs, _ = _pairs(lambda scheduler: _reporting(scheduler, without_agent), REPORTER_STEPS, count)
     rows += [
-        median_ratio("scheduler_path.after_step", pairs, BUDGET),
+        median_ratio("scheduler_path.after_step", pairs),
         total_ratio("scheduler_path.after_step.total", pairs),
     ]
     folder = Path(tempfile.mkdtemp(prefix="kvtide-"))
@@ -112,9 +120,10 @@ def run(quick: bool) -> list[Row]:
 
 
 def _ledger_alone(scheduler: Any) -> Iterator[_Hooks]:
-    ledger = ReferenceLedger(SchedulerView(scheduler), Guard())
+    view = SchedulerView(scheduler)
+    ledger = ReferenceLedger(view, Guard())
     ledger.install()
-    yield _Hooks(scheduler, ledger, None)
+    yield _Hooks(view, ledger, None)
 
 
 def _reporting(scheduler: Any, settings: Settings, *, link: bool = False) -> Iterator[_Hooks]:
@@ -134,9 +143,7 @@ def _reporting(scheduler: Any, settings: Settings, *, link: bool = False) -> Ite
     if ledger is None:
         raise RuntimeError(f"no exact accounts: {reporter._accounts.support.reason}")
     try:
-        yield _Hooks(scheduler, ledger, reporter)
-        if reporter._guard.errors or reporter._accounts.drift:
-            raise RuntimeError(f"hook errors {reporter._guard.errors}, drift {reporter._accounts.drift}")
+        yield _Hooks(reporter._view, ledger, reporter)
     finally:
         if link:
             reporter.close()
@@ -146,48 +153,49 @@ def _pairs(hook: Callable[[Any], Iterator[_Hooks]], steps: int, count: int) -> t
     """Return ``count`` pairs of seconds, with and without hooks, and the median seconds of a step without."""
     pairs: list[Pair] = []
     while len(pairs) < count:
-        scheduler = make_scheduler(num_blocks=BLOCKS, max_num_seqs=RUNNING)
+        scheduler = make_scheduler(num_blocks=BLOCKS, block_size=BLOCK_TOKENS, max_num_seqs=RUNNING)
         for hooks in hook(scheduler):
             _fill(scheduler)
             gc.collect()
             gc.freeze()
-            for _ in range(min(count - len(pairs), (MAX_TOKENS - 100) // (2 * steps))):
-                pairs.append(_pair(scheduler, hooks, steps, on_first=len(pairs) % 2 == 0))
+            here = min(count - len(pairs), (MAX_TOKENS - 2 * WARM_UP_STEPS) // steps)
+            pairs += [_pair(scheduler, hooks, steps) for _ in range(here)]
+            hooks.check()
             gc.unfreeze()
-    return pairs, statistics.median(off for _, off in pairs) / steps
+    return pairs, statistics.median(off for _, off in pairs) / (steps // 2)
 
 
 def _fill(scheduler: Any) -> None:
+    """Have all requests run; their lengths are such that each step takes a new block for one in sixteen."""
     for i in range(RUNNING):
-        scheduler.add_request(make_request(i, PROMPT, MAX_TOKENS))
+        scheduler.add_request(make_request(i, PROMPT + i % BLOCK_TOKENS, MAX_TOKENS))
     while len(scheduler.running) < RUNNING or any(r.num_computed_tokens < PROMPT for r in scheduler.running):
+        step(scheduler)
+    for _ in range(WARM_UP_STEPS):
         step(scheduler)
 
 
-def _pair(scheduler: Any, hooks: _Hooks, steps: int, *, on_first: bool) -> Pair:
-    if on_first:
-        on = _timed(scheduler, steps, hooks.after_step)
+def _pair(scheduler: Any, hooks: _Hooks, steps: int) -> Pair:
+    """Return the seconds of as many steps with hooks as without, in the order on off off on."""
+    on = off = 0.0
+    for _ in range(steps // 4):
+        on += _timed_step(scheduler, hooks.after_step)
         hooks.off()
-        off = _timed(scheduler, steps, None)
+        off += _timed_step(scheduler, None)
+        off += _timed_step(scheduler, None)
         hooks.on()
-        return on, off
-    hooks.off()
-    off = _timed(scheduler, steps, None)
-    hooks.on()
-    return _timed(scheduler, steps, hooks.after_step), off
+        on += _timed_step(scheduler, hooks.after_step)
+    return on, off
 
 
-def _timed(scheduler: Any, steps: int, after_step: AfterStep | None) -> float:
-    """Return the CPU seconds that ``steps`` steps take, making up the model's output not counted."""
-    cpu, total = time.thread_time, 0.0
-    for _ in range(steps):
-        started, began = time.perf_counter(), cpu()
-        scheduled = scheduler.schedule()
-        chosen = cpu()
-        output = fake_output(scheduled, scheduler.requests)
-        resumed = cpu()
-        scheduler.update_from_output(scheduled, output)
-        if after_step is not None:
-            after_step(started)
-        total += cpu() - resumed + chosen - began
-    return total
+def _timed_step(scheduler: Any, after_step: AfterStep | None) -> float:
+    """Return the CPU seconds that a step takes, making up the model's output not counted."""
+    started, began = time.perf_counter(), time.thread_time()
+    scheduled = scheduler.schedule()
+    chosen = time.thread_time()
+    output = fake_output(scheduled, scheduler.requests)
+    resumed = time.thread_time()
+    scheduler.update_from_output(scheduled, output)
+    if after_step is not None:
+        after_step(started)
+    return time.thread_time() - resumed + chosen - began

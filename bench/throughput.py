@@ -18,6 +18,7 @@ from tests.bed.engine import EngineServer
 from tests.bed.load import LoadPlan, Tenant, run_load
 
 REQUESTS = 40
+QUICK_REQUESTS = 16
 CONCURRENCY = 16
 # Of one size, so that batches with different seeds are the same work.
 TENANT = Tenant("bench", prompt=(128, 128), output=(32, 32))
@@ -27,7 +28,7 @@ SETTLE_SECONDS = 0.5  # a woken agent reads what has piled up
 
 def run(quick: bool) -> list[Row]:
     """Return the ratios of requests per second, on by off and stopped by alive."""
-    pairs = 3 if quick else 10
+    pairs, requests = (3, QUICK_REQUESTS) if quick else (10, REQUESTS)
     folder = Path(tempfile.mkdtemp(prefix="kvtide-"))
     try:
         with (
@@ -37,11 +38,11 @@ def run(quick: bool) -> list[Row]:
         ):
             for server in (hooked, plain):
                 server.wait_ready()
-                _rate(server, seed=0)
+                _rate(server, 0, requests)
             agent.wait_live(LINK_SECONDS)
-            on_off = [_on_off(hooked, plain, seed) for seed in range(1, pairs + 1)]
+            on_off = [_on_off(hooked, plain, seed, requests) for seed in range(1, pairs + 1)]
             plain.stop()
-            stopped = [_stopped_alive(hooked, agent, seed) for seed in range(pairs + 1, 3 * pairs, 2)]
+            stopped = [_stopped_alive(hooked, agent, seed, requests) for seed in range(pairs + 1, 3 * pairs, 2)]
     finally:
         shutil.rmtree(folder)
     return [
@@ -51,39 +52,39 @@ def run(quick: bool) -> list[Row]:
     ]
 
 
-def _on_off(hooked: EngineServer, plain: EngineServer, seed: int) -> Pair:
+def _on_off(hooked: EngineServer, plain: EngineServer, seed: int, requests: int) -> Pair:
     """Send the same requests to both servers, whose prefix caches have seen the same; order by the seed."""
     if seed % 2:
-        on = _rate(hooked, seed)
-        return on, _rate(plain, seed)
-    off = _rate(plain, seed)
-    return _rate(hooked, seed), off
+        on = _rate(hooked, seed, requests)
+        return on, _rate(plain, seed, requests)
+    off = _rate(plain, seed, requests)
+    return _rate(hooked, seed, requests), off
 
 
-def _stopped_alive(server: EngineServer, agent: AgentProcess, seed: int) -> Pair:
+def _stopped_alive(server: EngineServer, agent: AgentProcess, seed: int, requests: int) -> Pair:
     """One server: different requests of the same size, for it must not have them in its prefix cache."""
     if seed % 4 < 2:
-        stopped = _rate_stopped(server, agent, seed)
-        return stopped, _rate(server, seed + 1)
-    alive = _rate(server, seed)
-    return _rate_stopped(server, agent, seed + 1), alive
+        stopped = _rate_stopped(server, agent, seed, requests)
+        return stopped, _rate(server, seed + 1, requests)
+    alive = _rate(server, seed, requests)
+    return _rate_stopped(server, agent, seed + 1, requests), alive
 
 
-def _rate_stopped(server: EngineServer, agent: AgentProcess, seed: int) -> float:
+def _rate_stopped(server: EngineServer, agent: AgentProcess, seed: int, requests: int) -> float:
     agent.signal(signal.SIGSTOP)
     try:
-        return _rate(server, seed)
+        return _rate(server, seed, requests)
     finally:
         agent.signal(signal.SIGCONT)
         time.sleep(SETTLE_SECONDS)
 
 
-def _rate(server: EngineServer, seed: int) -> float:
+def _rate(server: EngineServer, seed: int, requests: int) -> float:
     """Return requests per second of one batch."""
-    plan = LoadPlan(requests=REQUESTS, seconds=120.0, concurrency=CONCURRENCY, tenants=(TENANT,), seed=seed)
+    plan = LoadPlan(requests=requests, seconds=120.0, concurrency=CONCURRENCY, tenants=(TENANT,), seed=seed)
     began = time.perf_counter()
     report = asyncio.run(run_load(server.url, plan))
     elapsed = time.perf_counter() - began
-    if report.completed != REQUESTS:
+    if report.completed != requests:
         raise RuntimeError(f"the load did not complete: {report}")
-    return REQUESTS / elapsed
+    return requests / elapsed
