@@ -10,7 +10,7 @@ PYTHON ?=
 # More pip arguments for the step that installs torch; where plain pip would fetch the CUDA build, name an index of
 # CPU builds here.
 TORCH_PIP_ARGS ?=
-# How long `make demo` shows each act, in seconds; empty leaves it to the demo.
+# How long `make demo` lasts once the engine is up, in seconds (default 60).
 DEMO_SECONDS ?=
 # Passed on to each pytest, for example: make test PYTEST_ARGS='-x -k leak'
 PYTEST_ARGS ?=

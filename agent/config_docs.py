@@ -19,7 +19,8 @@ Generated from `agent/config.py` by `make generate`; do not edit.
 ## The agent
 
 `kvtide agent --config FILE`; without the option `/etc/kvtide/agent.yaml` is read if it exists. Every key has a default.
-Options (`--socket`, `--key-file`, `--listen`) win over the file. A key that is not listed here is an error.
+Options (`--socket`, `--key-file`, `--listen`) win over the file, and so do `KVTIDE_SOCKET` and `KVTIDE_KEY_FILE` in its
+environment. A key that is not listed here is an error. `kvtide status` finds the agent by `--url` or `KVTIDE_URL`.
 
 | key | default | meaning |
 |---|---|---|
@@ -50,8 +51,8 @@ of ours stops an engine.
 ## An engine that does not run as root
 
 The agent makes the key at its first start, readable by its own user and group. With `link.group: vllm` socket and key
-belong to that group, and its members may connect. (A key that exists already keeps its owner: remove it and restart
-the agent.) If the agent runs neither as root nor as the engine's user, tell the engine so: `KVTIDE_AGENT_UIDS=kvtide`.
+belong to that group, and all its members may connect. If the agent runs neither as root nor as the engine's user, tell
+the engine so: `KVTIDE_AGENT_UIDS=kvtide`.
 
 ## Exit codes of `kvtide`
 

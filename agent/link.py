@@ -24,6 +24,7 @@ from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Message, OrderR
 logger = logging.getLogger("kvtide.agent")
 
 MAX_CONNECTIONS = 256
+MAX_UNPROVEN = 64
 HANDSHAKE_SECONDS = 5.0
 FRAMES_AT_ONCE = 64  # then the loop serves others
 
@@ -54,11 +55,12 @@ class LinkServer:
         self._gids = frozenset(self._config.allow_gids) | ({group} if group is not None else frozenset())
         key_path = self._config.key_path
         try:
-            if create_key(key_path) and group is not None:
-                os.chown(key_path, -1, group)
+            create_key(key_path)
             self._key = read_key(key_path)
         except KeyFileError as error:
             raise ConfigError(f"link.key_file: {error}") from None
+        if group is not None:
+            _give_to_group(key_path, group)
         self._listener = _bind(path, self._config.mode, group)
         status = path.stat()
         self._identity = (status.st_dev, status.st_ino)
@@ -146,6 +148,9 @@ class LinkServer:
             self._count_refusal("limit" if allowed else "uid", f"pid {peer.pid} uid {peer.uid}")
             sock.close()
             return
+        unproven = [known for known, other in self._connections.items() if other.hello is None]
+        if len(unproven) >= MAX_UNPROVEN:
+            self._refuse(unproven[0], "limit")  # the oldest: strangers that say nothing must not keep engines out
         connection = Connection(self._key, peer, lambda message: self._send(sock, message), self._clock())
         self._connections[sock] = connection
         asyncio.get_running_loop().add_reader(sock, self._readable, sock)
@@ -233,6 +238,17 @@ def _group_id(name: str | None) -> int | None:
         ) from None
 
 
+def _give_to_group(path: Path, group: int) -> None:
+    try:
+        if path.stat().st_gid != group:
+            os.chown(path, -1, group)
+    except OSError as error:
+        raise ConfigError(
+            f"link.group: {path}: can't be given to that group ({error.strerror}); "
+            "run as root or as a member of the group, or leave the key out"
+        ) from None
+
+
 def _prepare_folder(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -253,7 +269,7 @@ def _bind(path: Path, mode: int, group: int | None) -> socket.socket:
         _remove_stale(path)
         sock.bind(str(path))
         if group is not None:
-            os.chown(path, -1, group)
+            _give_to_group(path, group)
         path.chmod(mode)
         sock.listen(MAX_CONNECTIONS)
         sock.setblocking(False)

@@ -118,9 +118,8 @@ class KVAccounts:
         if audit is None or ledger is None or "audit" in self._guard.off:
             return None, None, False
         finding = audit.finding
-        gap = 0
-        if ReferenceLedger.HOOK not in self._guard.off:
-            gap = self._difference(ledger, audit)
+        counted = ReferenceLedger.HOOK not in self._guard.off and self._view.net_is_cheap()
+        gap = self._difference(ledger, audit) if counted else 0
         # A difference first cancels what the last audit named: those blocks may have been given back since.
         orphaned = max(0, finding.orphaned + gap) if gap < 0 else finding.orphaned + max(0, gap - finding.over_freed)
         over_freed = (
@@ -132,7 +131,7 @@ class KVAccounts:
                 audit.request()  # once: blocks that were lost without a reference can't be named by any pass
             self._unnamed_at_rest = unnamed
             return held, over_freed, True
-        return orphaned, over_freed, gap == 0
+        return orphaned, over_freed, counted and gap == 0
 
     def _difference(self, ledger: ReferenceLedger, audit: Audit) -> int:
         """Return the references that are neither explained nor named by the audit; corrects a drifted count."""
@@ -140,15 +139,20 @@ class KVAccounts:
         if now >= self._next_net:
             self._net = ledger.net()
             self._next_net = now + max(NET_SECONDS * 0.9, (self._clock() - now) / NET_DUTY)
-        gap = self._net - sum(audit.finding.excess.values())
+        gap = self._net - audit.finding.net
         if gap != self._gap:
             self._gap, self._gap_passes = gap, audit.finding.passes
             if gap:
                 audit.request()
-        elif gap and audit.finding.passes - self._gap_passes >= (2 if audit.finding.still else DRIFT_PASSES):
+        elif gap and self._nobody_carries(audit):
             # The audit has the last word: no block carries this difference, so a reference took another path.
             ledger.references -= gap
             self.drift += abs(gap)
             self._net -= gap
             self._gap = gap = 0
         return gap
+
+    def _nobody_carries(self, audit: Audit) -> bool:
+        """Whether enough passes have looked for the blocks behind a difference and found none, judged or not."""
+        finding = audit.finding
+        return not finding.unjudged and finding.passes - self._gap_passes >= (2 if finding.still else DRIFT_PASSES)

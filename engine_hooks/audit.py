@@ -7,18 +7,21 @@ be wrong about one whose list was moved from one holder to another. Therefore:
 - blocks that changed during the pass (the ledger tells) are not judged;
 - an excess is reported when two passes in a row find the same one on a block that stood still through both. For a
   true orphan ``ref_cnt - expected`` is constant; a list that moved is seen wrongly at most once.
+
+A pass that fits into one slice saw everything at one moment: it proves what it finds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine_hooks.ledger import ReferenceLedger
 from engine_hooks.scheduler_view import SchedulerView
 
 SLICE_SECONDS = 0.0005
+MAX_NAMED = 5_000  # more are counted by the net of references, but not named: sorting them out would take too long
 _CHUNK = 1024  # entries between two looks at the clock: about 0.1 ms
 
 
@@ -28,9 +31,11 @@ class _Pass:
     def __init__(self, view: SchedulerView, started: float) -> None:
         self.started = started
         self.busy_seconds = 0.0
+        self.slices_used = 0
+        self.unnamed = 0
         self.excess: dict[int, int] = {}
         self.cached_idle = 0
-        self.slices = self._walk(view)
+        self.walk = self._walk(view)
 
     def _walk(self, view: SchedulerView) -> Iterator[None]:
         """Walk the holders, then the blocks, with a break every ``_CHUNK`` entries."""
@@ -51,7 +56,10 @@ class _Pass:
             if [block.ref_cnt for block in chunk] != explained:
                 for block, references in zip(chunk, explained, strict=True):
                     if block.ref_cnt != references and not block.is_null:
-                        self.excess[block.block_id] = block.ref_cnt - references
+                        if len(self.excess) >= MAX_NAMED:
+                            self.unnamed += 1
+                        else:
+                            self.excess[block.block_id] = block.ref_cnt - references
             self.cached_idle += sum(not block.ref_cnt and block._block_hash is not None for block in chunk)
             yield
 
@@ -61,8 +69,10 @@ class Finding:
     """What the audit knows now; nothing yet while ``passes`` is 0.
 
     ``excess``: block id -> unexplained references (> 0: orphaned, < 0: over-freed), confirmed by two passes.
-    ``cached_idle`` was counted at ``finished`` (monotonic seconds). ``still``: nothing changed during the pass,
-    so that its verdict covers every block.
+    ``cached_idle`` was counted at ``finished`` (monotonic seconds). ``still``: nothing changed during the pass, so that
+    its verdict covers every block. ``orphaned`` and ``over_freed`` count the blocks of ``excess``, ``net`` is its sum.
+    ``unjudged``: blocks with an excess that changed, that a second pass must confirm, or
+    that were too many to name.
     """
 
     excess: dict[int, int]
@@ -70,16 +80,17 @@ class Finding:
     finished: float
     still: bool
     passes: int
+    unjudged: int = 0
+    orphaned: int = field(init=False)
+    over_freed: int = field(init=False)
+    net: int = field(init=False)
 
-    @property
-    def orphaned(self) -> int:
-        """Blocks with more references than anything explains."""
-        return sum(value > 0 for value in self.excess.values())
-
-    @property
-    def over_freed(self) -> int:
-        """Blocks with fewer references than their holders expect."""
-        return sum(value < 0 for value in self.excess.values())
+    def __post_init__(self) -> None:
+        # Asked for ten times a second: summed once.
+        values = self.excess.values()
+        object.__setattr__(self, "orphaned", sum(value > 0 for value in values))
+        object.__setattr__(self, "over_freed", sum(value < 0 for value in values))
+        object.__setattr__(self, "net", sum(values))
 
 
 class Audit:
@@ -127,11 +138,17 @@ class Audit:
             found = self._pass = _Pass(self._view, begun)
             if self._ledger.changed is None:
                 self._ledger.changed = set()
-        for _ in found.slices:
-            now = self._clock()
-            if now - begun >= seconds:
-                found.busy_seconds += now - begun
-                return False
+        found.slices_used += 1
+        try:
+            for _ in found.walk:
+                now = self._clock()
+                if now - begun >= seconds:
+                    found.busy_seconds += now - begun
+                    return False
+        except BaseException:
+            # Half a walk proves nothing: the next pass starts anew.
+            self._pass, self._suspects, self._ledger.changed = None, {}, None
+            raise
         now = self._clock()
         found.busy_seconds += now - begun
         self._finish(found, now)
@@ -148,21 +165,24 @@ class Audit:
         return self.finding
 
     def _finish(self, found: _Pass, now: float) -> None:
-        changed = self._ledger.changed or set()
+        changed = (self._ledger.changed or set()) if found.slices_used > 1 else set()
         known = self.finding.excess
         excess = {block: by for block, by in found.excess.items() if block not in changed}
-        confirmed = {
-            block: by for block, by in excess.items() if self._suspects.get(block) == by or known.get(block) == by
-        }
+        if found.slices_used == 1:
+            confirmed = excess
+        else:
+            seen = {**known, **self._suspects}
+            confirmed = {block: by for block, by in excess.items() if by in (seen.get(block), known.get(block))}
+            # An orphan that is known stays so while its block changes: only a pass that could judge it may clear it.
+            confirmed |= {block: by for block, by in known.items() if block in changed and block in found.excess}
         pending = {block: by for block, by in excess.items() if block not in confirmed}
-        # An orphan that is known stays so while its block changes: only a pass that could judge it may clear it.
-        confirmed |= {block: by for block, by in known.items() if block in changed and block in found.excess}
         self.finding = Finding(
             excess=confirmed,
             cached_idle=found.cached_idle,
             finished=now,
             still=not changed,
             passes=self.finding.passes + 1,
+            unjudged=sum(block not in confirmed for block in found.excess) + found.unnamed,
         )
         self._suspects = pending
         # The pass that judges the suspects again must know of every change since this one ended.

@@ -23,7 +23,7 @@ _UCRED = struct.Struct("3i")  # struct ucred of unix(7): pid, uid, gid
 
 _SO_PEERGROUPS = 59  # asm-generic/socket.h; the socket module has no name for it
 _GID = struct.Struct("I")
-_MAX_GROUPS = 1024
+_MAX_GROUPS = 256  # Python takes no more than 1,024 bytes
 
 
 class KeyFileError(Exception):

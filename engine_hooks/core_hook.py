@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 from engine_hooks.reporter import EngineReporter, clock
 from engine_hooks.settings import Settings
 
-logger = logging.getLogger("kvtide.hooks")
+logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
 _MARK = "__kvtide__"
 
@@ -99,6 +100,8 @@ def attach(engine: Any, settings: Settings) -> EngineReporter:
     if has_loop:
         engine._handle_client_request = _listening(handle, reporter)
     engine.shutdown = _closing(shutdown, reporter)
+    # An engine that is dropped without a shutdown must not leave the link behind, nor the scheduler that it holds.
+    weakref.finalize(engine, reporter.close).atexit = False
     reporter.start()
     return reporter
 

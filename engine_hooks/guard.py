@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-logger = logging.getLogger("kvtide.hooks")
+logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,5 +45,5 @@ class Guard:
         if count == 1:
             logger.warning("kvtide: hook %s raised; the engine goes on", hook, exc_info=error)
         if count >= self._limit and hook not in self.off:
-            self.off[hook] = f"{type(error).__name__}: {error}"[:200]
+            self.off[hook] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             logger.error("kvtide: hook %s is off after %d errors, the last one %s", hook, count, self.off[hook])

@@ -68,7 +68,7 @@ class Identity:
             index=int(getattr(parallel, "data_parallel_index", None) or getattr(engine, "engine_index", 0) or 0),
             rank=int(getattr(parallel, "rank", 0) or 0),
             data_parallel_size=int(getattr(parallel, "data_parallel_size", 1) or 1),
-            engine_version=version[:64],
+            engine_version=_label(version),
             in_process=in_process,
         )
 
@@ -77,7 +77,7 @@ class Identity:
         return Hello(
             name=self.name,
             instance=self.instance,
-            engine_id=os.environ.get(ENGINE_ID_VARIABLE, self.instance),
+            engine_id=_label(os.environ.get(ENGINE_ID_VARIABLE, self.instance)),
             host=socket.gethostname(),
             pid=os.getpid(),
             pid_namespace=Path("/proc/self/ns/pid").stat().st_ino,

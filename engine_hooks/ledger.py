@@ -67,6 +67,8 @@ class ReferenceLedger:
                 manager.take_pending_cow_copies = self._draining_copies(manager.take_pending_cow_copies)
 
     def _timed_count(self, blocks: Sequence[Block], sign: int) -> None:
+        if self.HOOK in self._guard.off:
+            return
         self._calls += 1
         if self._calls % _TIMED_CALLS:
             self._count(blocks, sign)

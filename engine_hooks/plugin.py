@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-logger = logging.getLogger("kvtide.hooks")
+logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
 
 def register() -> None:

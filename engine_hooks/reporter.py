@@ -66,6 +66,7 @@ class EngineReporter:
         """Count a step that began at ``began`` (perf_counter); audit a slice and report when due. Never raises."""
         ended, cpu = clock(), time.thread_time()
         self._steps += 1
+        self._waking = False  # should a wake-up ever get lost, the next one is sent all the same
         self._step_seconds += ended - began
         self._guard.run("step", self._work, ended)
         self._hook_seconds += time.thread_time() - cpu
@@ -74,8 +75,9 @@ class EngineReporter:
         """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
         self._waking = False
         self._guard.run("wake", self._work, clock(), force=True)
-        if self._audit_wants_more and self._rested:
-            self._wake_engine()  # at rest no step will give the audit its next slice
+        # At rest no step gives the audit its next slice. Not by a wake-up of our own from here: the engine drains its
+        # queue before it goes on, and in a data-parallel group the others wait for it.
+        self._link.hurry = self._audit_wants_more and self._rested
 
     def _work(self, now: float, *, force: bool = False) -> None:
         while self._orders:
@@ -87,7 +89,7 @@ class EngineReporter:
         due = force or now >= self._next_report or (resting and not self._rested)
         self._rested = resting
         if due or self._audit_wants_more:
-            slice_seconds = IDLE_SLICE_SECONDS if force else SLICE_SECONDS
+            slice_seconds = IDLE_SLICE_SECONDS if resting else SLICE_SECONDS
             self._audit_wants_more = bool(self._guard.run("audit", self._accounts.advance_audit, slice_seconds))
         if due:
             self._next_report = now + BUSY_PERIOD
@@ -140,7 +142,7 @@ class EngineReporter:
 
     def _tick(self) -> wire.Message | None:
         silent = time.monotonic() - self._last_report
-        if silent >= IDLE_PERIOD - 0.05:
+        if silent >= IDLE_PERIOD - 0.05 or self._link.hurry:
             self._wake_engine()
         return wire.Heartbeat(silent_seconds=silent) if silent >= 2 * IDLE_PERIOD else None
 

@@ -14,6 +14,7 @@ from engine_hooks.wire import PoolInfo, Support
 
 Block = Any  # vllm.v1.core.kv_cache_utils.KVCacheBlock: block_id, ref_cnt, is_null, _block_hash
 
+MAX_WALKED = 20_000  # table entries
 _is_null = attrgetter("is_null")
 
 
@@ -103,6 +104,12 @@ class SchedulerView:
         for blocks in self._deferred():
             total += len(blocks) - (count_nulls(blocks) if self.may_hold_nulls else 0)
         return total
+
+    def net_is_cheap(self) -> bool:
+        """Whether the tables can be summed in about a millisecond; those with placeholders must be walked."""
+        if not self.may_hold_nulls:
+            return True
+        return sum(sum(map(len, manager.req_to_blocks.values())) for manager in self.managers) <= MAX_WALKED
 
     def pending_copies(self) -> int:
         """Pending copies-on-write: each has taken one reference by a path that is not counted."""

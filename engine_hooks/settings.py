@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
 
-logger = logging.getLogger("kvtide.hooks")
+logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,9 @@ class WireError(Exception):
 
 
 # What a peer may make us keep: labels and names are short, and there are few of them.
-Name = Annotated[str, msgspec.Meta(max_length=64)]
-Text = Annotated[str, msgspec.Meta(max_length=512)]
+Name = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[\x20-\x7e]*$")]
+Text = Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+Blocks = Annotated[int, msgspec.Meta(ge=-(2**40), le=2**40)]  # below zero only where an engine has lost count
 MAX_HOOKS = 32
 
 
@@ -91,9 +92,9 @@ class PoolInfo(Message, frozen=True, kw_only=True):
     ``block_bytes``: bytes of one block on one rank, all KV cache groups and layers; None where it can't be told.
     """
 
-    capacity: int
-    block_tokens: int | None
-    block_bytes: int | None
+    capacity: Blocks
+    block_tokens: Blocks | None
+    block_bytes: Blocks | None
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -133,14 +134,14 @@ class PoolReport(Message, frozen=True, kw_only=True):
     ``cached_idle_age_seconds``: how old the count of cached idle blocks is.
     """
 
-    capacity: int
-    held: int
-    held_min: int
-    held_max: int
-    cached_idle: int | None
+    capacity: Blocks
+    held: Blocks
+    held_min: Blocks
+    held_max: Blocks
+    cached_idle: Blocks | None
     cached_idle_age_seconds: float | None
-    orphaned: int | None
-    over_freed: int | None
+    orphaned: Blocks | None
+    over_freed: Blocks | None
     exact: bool
     audits: int
     ledger_drift: int

@@ -118,7 +118,7 @@ HOOK_ERRORS = Metric(
     "counter",
     "errors",
     ("engine", "hook"),
-    "Exceptions caught in a hook.",
+    "Exceptions caught in a hook; appears with the first one.",
 )
 HOOKS_OFF = Metric("kvtide_hooks_off", "gauge", "hooks", _ENGINE, "Hooks that were switched off after repeated errors.")
 FRAMES_DROPPED = Metric(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from html import escape
 
+from agent.faces.words import invitation, refusals
 from agent.state import AgentState, EngineState, PoolState
-from agent.units import human_bytes
+from agent.units import human_bytes, human_seconds
 
 _STYLE = """
 :root{color-scheme:light dark}
@@ -13,8 +15,9 @@ body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1r
 h1{font-size:1.4rem;margin:.2rem 0}h2{font-size:1.1rem;margin:0}
 section{border:1px solid #8886;border-radius:.5rem;padding:.8rem 1rem;margin:1rem 0}
 .bar{display:flex;height:1.2rem;border-radius:.3rem;overflow:hidden;background:#8883;margin:.5rem 0}
-.bar span{display:block}.held{background:#0072b2}.cached{background:#56b4e9}.leak{background:#d55e00}
 .key{display:inline-block;width:.8rem;height:.8rem;border-radius:.2rem;margin-right:.3rem;background:#8883}
+.bar span{display:block}.held{background:#0072b2}.cached{background:#56b4e9}.leak{background:#d55e00}
+.empty{background:#8883}
 .verdict{border-left:.35rem solid #d55e00;padding:.3rem .8rem;margin:.6rem 0}
 .resolved{border-color:#009e73}.quiet{opacity:.7}nav a{margin-right:1rem}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.4rem;margin:.5rem 0}
@@ -27,8 +30,8 @@ def page(state: AgentState) -> str:
     engines = "".join(_engine(engine) for engine in state.engines)
     if not engines:
         engines = (
-            f"<section><h2>No engine yet</h2><p>Install kvtide beside vLLM and start it with "
-            f"<code>KVTIDE_SOCKET={escape(state.link.socket)}</code>; it appears here by itself.</p></section>"
+            f"<section><h2>No engine is connected</h2><p>{escape(invitation(state.link))}</p>"
+            f"<p>{escape(refusals(state.link))}</p></section>"
         )
     problem = "" if state.ready else f'<p class="verdict">Not ready: {escape(state.not_ready_reason)}</p>'
     return (
@@ -43,8 +46,8 @@ def page(state: AgentState) -> str:
 
 def _engine(engine: EngineState) -> str:
     verdicts = "".join(
-        f'<div class="verdict {verdict.phase}"><strong>{escape(verdict.kind)}: {verdict.phase}</strong><br>'
-        f"{escape(verdict.sentence)} {escape(verdict.remedy)}</div>"
+        f'<div class="verdict {verdict.phase}"><strong>{escape(verdict.kind)}: {verdict.phase}</strong> since '
+        f"{_clock_time(verdict.since)}<br>{escape(verdict.sentence)} {escape(verdict.remedy)}</div>"
         for verdict in engine.verdicts
     )
     head = f"<h2>{escape(engine.engine)}</h2>"
@@ -53,19 +56,40 @@ def _engine(engine: EngineState) -> str:
         return f"<section>{head}{about}<p>No values: {escape(engine.reason)}.</p></section>"
     audit = "" if engine.audit_supported else f"<p>No exact accounting: {escape(engine.audit_reason)}.</p>"
     pool = _pool(engine.pool) if engine.pool else "<p>This engine has no KV pool.</p>"
+    if not verdicts:
+        verdicts = '<div class="verdict resolved">Nothing is wrong.</div>'
     counts = f"<dl>{_item('running', f'{engine.running}')}{_item('waiting', f'{engine.waiting}')}</dl>"
-    return f"<section>{head}{about}{verdicts}{pool}{counts}{audit}</section>"
+    return f"<section>{head}{about}{verdicts}{pool}{counts}{audit}{_cost(engine)}</section>"
+
+
+def _cost(engine: EngineState) -> str:
+    parts = []
+    if engine.report_age_seconds is not None:
+        parts.append(f"reported {human_seconds(engine.report_age_seconds)} ago")
+    if engine.hooks is not None and engine.hooks.step_seconds:
+        parts.append(
+            f"hooks cost {engine.hooks.hook_seconds / engine.hooks.step_seconds:.2%} of the engine's step time"
+        )
+    return f'<p class="quiet">{escape("; ".join(parts))}</p>'
+
+
+def _clock_time(unix: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(unix))
 
 
 def _pool(pool: PoolState) -> str:
     leaked = min(pool.orphaned or 0, pool.held)
     parts = (("held", pool.held - leaked), ("leak", leaked), ("cached", pool.cached_idle or 0))
-    bar = "".join(f'<span class="{css}" style="width:{100 * n / pool.capacity:.2f}%"></span>' for css, n in parts if n)
+    bar = "".join(
+        f'<span class="{css}" style="width:{min(100, 100 * n / pool.capacity):.2f}%"></span>'
+        for css, n in parts
+        if n > 0
+    )
     items = (
         ("held", "held", pool.held),
         ("leak", "orphaned", pool.orphaned),
         ("cached", "cached idle", pool.cached_idle),
-        ("", "empty", pool.empty),
+        ("empty", "empty", pool.empty),
         ("", "capacity", pool.capacity),
     )
     cells = "".join(_item(name, _blocks(pool, number), css) for css, name, number in items)

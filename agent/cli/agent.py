@@ -27,6 +27,7 @@ def agent(
     Example: kvtide agent --socket /tmp/kvtide.sock --listen 127.0.0.1:9477
     """
     import asyncio
+    import resource
 
     from agent.config import load
     from agent.daemon import Agent
@@ -40,4 +41,7 @@ def agent(
     async def serve() -> None:
         await Agent(settings).run(announce)
 
+    # The default of 1,024 descriptors is soon used up by idle scrapers.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     asyncio.run(serve())

@@ -10,6 +10,9 @@ def main() -> None:
     try:
         from agent.cli.app import run
     except ModuleNotFoundError as error:
-        sys.stderr.write(f"kvtide: {error.name} is missing here; run: pip install 'kvtide[agent]'\n")
+        sys.stderr.write(
+            f"kvtide: {error.name} is missing: only the engine's hooks are installed here. Use the kvtide of the "
+            "agent's environment; to make one: python3 -m venv DIR && DIR/bin/pip install 'kvtide[agent]'\n"
+        )
         sys.exit(1)
     sys.exit(run(sys.argv[1:]))

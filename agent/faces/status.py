@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agent.faces.words import invitation, refusals
 from agent.state import AgentState, EngineState, PoolState, Verdict
 from agent.units import human_bytes, human_seconds
 
@@ -28,8 +29,10 @@ def render(state: AgentState) -> RenderableType:
     if not state.ready:
         parts.append(Text(f"agent not ready: {state.not_ready_reason}", style="bold #d55e00"))
     if not state.engines:
-        parts.append(Text(f"No engine has connected to {state.link.socket} yet."))
-        parts.append(Text(f"Start vLLM, with kvtide installed beside it, with KVTIDE_SOCKET={state.link.socket}"))
+        parts.append(Text(f"No engine is connected at {state.link.socket}."))
+        parts.append(Text(invitation(state.link)))
+        if turned_away := refusals(state.link):
+            parts.append(Text(turned_away, style="yellow"))
         return Group(*parts)
     parts.extend(_engine(engine, state.at) for engine in state.engines)
     return Group(*parts)
@@ -77,7 +80,7 @@ def _legend() -> Text:
 
 def _cells(number: int, capacity: int) -> int:
     """Cells of the bar for ``number`` blocks: one at least, so that a single leaked block is seen."""
-    return max(1, round(BAR_WIDTH * number / capacity)) if number and capacity else 0
+    return min(BAR_WIDTH, max(1, round(BAR_WIDTH * number / capacity))) if number > 0 and capacity > 0 else 0
 
 
 def _numbers(engine: EngineState, pool: PoolState) -> Table:

@@ -76,9 +76,9 @@ class Story:
         left = max(0.0, began + seconds - now)
         load = f"{self.load.started} requests sent, {self.load.completed} completed, {self.load.aborted} cut by clients"
         if self.armed is None:
-            leak = f"a leak will be planted in {max(0.0, began + LEAK_AT * seconds - now):.0f} s"
+            leak = f"A leak will be planted in {max(0.0, began + LEAK_AT * seconds - now):.0f} s"
         elif self.seen is None:
-            leak = "a leak is being planted; only the plugin that leaks knows its size"
+            leak = "A leak is being planted; only the plugin that leaks knows its size"
         else:
             leak = "LEAK SEEN" + (" and confirmed" if self.confirmed else "")
         return f"{load}. {leak}. Ends in {left:.0f} s (Ctrl-C ends it now)."
@@ -120,7 +120,7 @@ async def play(engine: EngineServer, agent: AgentProcess, leaks: Path, story: St
         group.create_task(show(story, AgentClient(agent.url), console, began, seconds))
 
 
-def summary(story: Story, planted: Planted | None, url: str) -> tuple[RenderableType, bool]:
+def summary(story: Story, planted: Planted | None) -> tuple[RenderableType, bool]:
     """Return what happened, and whether the agent's number was right."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
@@ -133,7 +133,8 @@ def summary(story: Story, planted: Planted | None, url: str) -> tuple[Renderable
     table.add_row(
         "load",
         f"{load.started} requests: {load.completed} completed, {load.aborted} cut by clients, "
-        f"{load.unfinished} ended with the load's time, {load.failed} failed",
+        f"{load.unfinished} still running when the load stopped, {load.failed} failed"
+        + "".join(f"\n{error}" for error in load.errors),
     )
     right = False
     if planted is None:
@@ -146,7 +147,7 @@ def summary(story: Story, planted: Planted | None, url: str) -> tuple[Renderable
             table.add_row("kvtide said", "nothing")
         else:
             after = story.seen - planted.complete_monotonic
-            when = f"{after:.1f} s after the last one" if after > 0 else "while they were leaking"
+            when = f"{after:.1f} s after the last block had leaked" if after > 0 else "while blocks were still leaking"
             busy = f"{story.seen_running} requests running" if story.seen_running else "the engine at rest"
             verb = "which is right" if right else "which is WRONG"
             table.add_row("kvtide said", f"{orphaned} orphaned blocks, {verb}; first seen {when}, with {busy}")
@@ -155,7 +156,6 @@ def summary(story: Story, planted: Planted | None, url: str) -> tuple[Renderable
     if engine and engine.hooks and engine.hooks.step_seconds:
         share = engine.hooks.hook_seconds / engine.hooks.step_seconds
         table.add_row("hooks", f"{share:.2%} of the engine's step time, {sum(engine.hooks.errors.values())} errors")
-    table.add_row("try it", f"while the demo runs, open {url} in a browser; the metrics are at {url}/metrics")
     return Group(Text("\nSummary", style="bold"), table), right
 
 
@@ -163,7 +163,7 @@ def run(seconds: float, folder: Path, console: Console) -> bool:
     """Start everything, play, and end everything; return whether the agent was right."""
     story, leaks, planted, interrupted = Story(), folder / "leak", None, False
     with AgentProcess(folder) as agent:
-        console.print(f"\\[kvtide] agent up: {agent.url}", highlight=False)
+        console.print(f"\\[kvtide] agent up; its page, for a browser while the demo runs: {agent.url}", highlight=False)
         env = {**agent.engine_env(), **leak_env(leaks)}
         with EngineServer(folder / "engine.log", num_blocks=BLOCKS, env=env) as engine:
             try:
@@ -175,7 +175,7 @@ def run(seconds: float, folder: Path, console: Console) -> bool:
                 interrupted = True
             with suppress(TimeoutError, RuntimeError):
                 planted = wait_planted(leaks, 0.1)
-            text, right = summary(story, planted, agent.url)
+            text, right = summary(story, planted)
             console.print("\\[kvtide] ending the engine and the agent...", highlight=False)
     console.print(text)
     console.print("Everything that was started has ended.", style="dim")

@@ -144,6 +144,10 @@ async def _send(client: httpx2.AsyncClient, plan: LoadPlan, request: _Planned, r
                     return
         report.completed += 1
     except (httpx2.HTTPError, ValueError) as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # the time is up, and the stream broke before it was told so
+            report.unfinished += 1
+            raise asyncio.CancelledError from error
         _fail(report, repr(error))
     except asyncio.CancelledError:
         report.unfinished += 1

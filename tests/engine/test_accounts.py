@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from engine_hooks.accounts import KVAccounts
+from engine_hooks.accounts import DRIFT_PASSES, KVAccounts
 from engine_hooks.guard import Guard
 from engine_hooks.scheduler_view import SchedulerView
 from engine_hooks.wire import PoolReport
@@ -137,6 +139,65 @@ def test_reference_leaked_on_a_shared_block_is_one_block(watched: Watched) -> No
     watched.pool.touch([table[0]])
     assert watched.audit().orphaned == 1
     assert watched.accounts.audit.finding.excess == {table[0].block_id: 1}
+
+
+def test_a_leak_on_a_hot_prefix_is_not_taken_for_drift(watched: Watched) -> None:
+    """Each new request touches the leaked blocks, so that passes spread over steps never see them stand still."""
+    prefix_leak = 0
+    for i in range(300):
+        if len(watched.scheduler.requests) < 30:
+            watched.scheduler.add_request(make_request(i, 120, max_tokens=8, shared_prefix=96))
+        step(watched.scheduler)
+        watched.accounts.observe_step()
+        if i == 20:
+            table = watched.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks
+            hot = next(blocks for blocks in table.values() if len(blocks) >= 6)[:6]
+            watched.pool.touch(hot)
+            prefix_leak = len(hot)
+        watched.accounts.advance_audit(0.0)
+        report = watched.report()
+        assert (report.orphaned, report.ledger_drift) == (prefix_leak, 0), i
+    assert watched.audit().exact
+
+
+def test_a_pass_that_raised_proves_nothing(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(watched.scheduler, 5)
+    watched.pool.get_new_blocks(7)
+    assert watched.audit().orphaned == 7
+    holders = watched.accounts.audit._view.holders
+
+    def broken() -> Iterator[Any]:
+        yield from list(holders())[:1]
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(watched.accounts.audit._view, "holders", broken)
+    watched.accounts.request_audit()
+    with pytest.raises(RuntimeError, match="planted"):
+        watched.accounts.advance_audit(LONG)
+    monkeypatch.undo()
+    assert watched.report().orphaned == 7
+    assert watched.audit().orphaned == 7
+
+
+def test_without_the_count_the_audit_tells_and_says_that_it_lags(watched: Watched) -> None:
+    fill(watched.scheduler, 5)
+    for _ in range(5):
+        watched.guard.note("ledger", RuntimeError("planted"))
+    watched.guard.errors.clear()
+    watched.pool.get_new_blocks(3)
+    assert not watched.report().exact
+    watched.accounts.request_audit()
+    assert watched.audit().orphaned == 3
+
+
+def test_more_leaks_than_can_be_named_are_all_counted() -> None:
+    watched = Watched(make_scheduler(num_blocks=20_000))
+    fill(watched.scheduler, 5)
+    watched.pool.get_new_blocks(12_000)
+    for _ in range(DRIFT_PASSES + 2):
+        report = watched.audit()
+        watched.clock.now += 100
+    assert (report.orphaned, report.exact, report.ledger_drift) == (12_000, False, 0)
 
 
 def test_leak_at_rest_is_exact_in_one_report(watched: Watched) -> None:

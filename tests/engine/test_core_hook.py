@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +107,7 @@ def test_a_hook_that_always_raises_is_switched_off_and_harms_nobody(
 
     monkeypatch.setattr(KVAccounts, broken, explode)
     monkeypatch.setattr(type(reporter._link), "up", True)
+    monkeypatch.setattr("engine_hooks.reporter.BUSY_PERIOD", 0.0)  # each step reports, however fast the machine
     assert play(watched) == play(plain)
     if broken == "request_audit":
         assert reporter._guard.errors == {}, "nothing in a run without orders asks for an audit by this way"
@@ -145,6 +149,26 @@ def test_installed_once_however_often_it_is_asked_for() -> None:
     methods = EngineCore.__init__, EngineCoreProc.run_busy_loop
     core_hook.install(NOWHERE)
     assert methods == (EngineCore.__init__, EngineCoreProc.run_busy_loop)
+
+
+@pytest.fixture(autouse=True)
+def heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pytest hear what is logged below vLLM's logger, which keeps it to itself."""
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+
+
+def test_an_engine_that_is_dropped_without_a_shutdown_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = make_engine()
+    reporter = core_hook.attach(engine, NOWHERE)
+    play(engine)
+    scheduler, thread = weakref.ref(engine.scheduler), reporter._link._thread
+    del engine, reporter
+    gc.unfreeze()  # vLLM freezes what was there when the engine came up
+    gc.collect()
+    thread.join(5.0)
+    assert not thread.is_alive()
+    gc.collect()
+    assert scheduler() is None
 
 
 def test_entry_point_catches_everything(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,23 @@ def signed(session: Session, sequence: int, kind: str = "check") -> wire.SignedO
     return wire.SignedOrder(payload=payload, mac=session.sign_order(payload))
 
 
-def test_only_signed_and_new_orders_are_delivered_once(listener: Listener, start_link: StartLink) -> None:
+def test_orders_that_come_too_fast_are_ignored(listener: Listener, start_link: StartLink) -> None:
+    recorder = Recorder()
+    start_link(recorder)
+    peer = listener.accept()
+    session, _ = peer.shake_hands()
+    for number in range(1, 200):  # sent in a few milliseconds: each would wake the engine
+        peer.send(signed(session, number))
+    assert recorder.orders.get(timeout=PATIENCE).sequence == 1
+    peer.sock.close()
+    listener.accept()  # it has come back, so it has read all that was sent
+    assert recorder.orders.qsize() < 20
+
+
+def test_only_signed_and_new_orders_are_delivered_once(
+    listener: Listener, start_link: StartLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine_hooks.link.ORDER_SECONDS", 0.0)
     recorder = Recorder()
     start_link(recorder)
     peer = listener.accept()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import tempfile
 import threading
 from pathlib import Path
 
@@ -175,7 +176,23 @@ def test_a_client_sees_who_listens_and_a_server_who_connects(tmp_path: Path) -> 
             os.waitpid(child, 0)
 
 
-def test_peer_groups_are_the_kernels_word() -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs:
-        assert peer_groups(ours) == {os.getegid(), *os.getgroups()}
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may change a process's groups")
+def test_peer_groups_include_supplementary_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(Path(tempfile.mkdtemp(dir=tmp_path)) / "s")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        monkeypatch.chdir(tmp_path)
+        listener.bind(os.path.relpath(path))  # short enough whatever the folder
+        listener.listen(1)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([4242, 4343])
+                with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+                    sock.connect(os.path.relpath(path))
+                    sock.recv(1)
+            finally:
+                os._exit(0)
+        peer, _ = listener.accept()
+        with peer:
+            assert peer_groups(peer) == {os.getegid(), 4242, 4343}
+        os.waitpid(child, 0)

@@ -122,7 +122,7 @@ def test_the_agent_starts_serves_and_ends(daemon: subprocess.Popen[str], socket_
 
     status = run("status", "--url", url)
     assert (status.returncode, status.stderr) == (0, "")
-    assert f"No engine has connected to {socket_path} yet." in " ".join(status.stdout.split())
+    assert f"No engine is connected at {socket_path}." in " ".join(status.stdout.split())
     as_json = run("status", "--url", url, "--json")
     assert msgspec.json.decode(as_json.stdout, type=AgentState).link.socket == str(socket_path)
 

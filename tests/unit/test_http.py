@@ -105,8 +105,20 @@ def test_the_page_says_what_is_not_known() -> None:
 
 
 def test_the_page_without_engines_says_what_to_do() -> None:
-    text = client(msgspec.structs.replace(make_state(), engines=())).get("/").text
-    assert "KVTIDE_SOCKET=/run/kvtide/agent.sock" in text
+    state = msgspec.structs.replace(make_state(), engines=())
+    text = client(state).get("/").text
+    assert "Start vLLM with kvtide installed beside it: it appears here by itself." in text
+    elsewhere = msgspec.structs.replace(state, link=msgspec.structs.replace(state.link, socket="/x/a.sock"))
+    assert "KVTIDE_SOCKET=/x/a.sock" in client(elsewhere).get("/").text
+
+
+def test_the_page_without_engines_says_who_was_turned_away() -> None:
+    state = msgspec.structs.replace(make_state(), engines=())
+    refused = msgspec.structs.replace(state.link, refused_peers={"uid": 3, "key": 0})
+    text = client(msgspec.structs.replace(state, link=refused)).get("/").text
+    assert "refused since the agent started: 3 because the user is not admitted (link.group" in text
+    quiet = msgspec.structs.replace(state.link, refused_peers={"uid": 0})
+    assert "refused" not in client(msgspec.structs.replace(state, link=quiet)).get("/").text
 
 
 @pytest.mark.parametrize("field", ["engine", "engine_version", "audit_reason", "silent", "kind", "sentence", "remedy"])

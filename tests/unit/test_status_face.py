@@ -128,8 +128,8 @@ def test_no_engine_yet_says_what_to_do_and_not_ready_says_why() -> None:
     state = msgspec.structs.replace(make_state(), engines=(), ready=False, not_ready_reason="socket gone")
     text = words(drawn(state))
     assert "agent not ready: socket gone" in text
-    assert "No engine has connected to /run/kvtide/agent.sock yet." in text
-    assert "with KVTIDE_SOCKET=/run/kvtide/agent.sock" in text
+    assert "No engine is connected at /run/kvtide/agent.sock." in text
+    assert "Start vLLM with kvtide installed beside it" in text
 
 
 @pytest.mark.parametrize("name", ["[/bold]", "[red]m", "a" * 300, "x\ny"])

@@ -1,0 +1,27 @@
+"""Sentences that the terminal and the page share."""
+
+from __future__ import annotations
+
+from agent.state import LinkState
+from engine_hooks.wire import DEFAULT_SOCKET
+
+
+def invitation(link: LinkState) -> str:
+    """Say how an engine gets here."""
+    where = "" if link.socket == str(DEFAULT_SOCKET) else f", with KVTIDE_SOCKET={link.socket} in its environment"
+    return f"Start vLLM with kvtide installed beside it{where}: it appears here by itself."
+
+
+def refusals(link: LinkState) -> str:
+    """Say who was turned away and why; empty when nobody was."""
+    why = {
+        "uid": "the user is not admitted (link.group, link.allow_uids, link.allow_gids)",
+        "key": "the key is another one (link.key_file, KVTIDE_KEY_FILE)",
+        "handshake": "it does not speak our protocol",
+        "timeout": "it did not answer",
+        "limit": "there are too many connections",
+    }
+    parts = [
+        f"{count} because {why[reason]}" for reason, count in link.refused_peers.items() if count and reason in why
+    ]
+    return f"Connections refused since the agent started: {'; '.join(parts)}." if parts else ""
