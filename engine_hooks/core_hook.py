@@ -83,7 +83,10 @@ def _try_attach(engine: Any, settings: Settings) -> None:
 
 
 def attach(engine: Any, settings: Settings) -> EngineReporter:
-    """Watch ``engine``, an EngineCore that has come up: wrap its step, its input and its shutdown."""
+    """Watch ``engine``, an EngineCore that has come up: wrap its step, its input and its shutdown. Once."""
+    watched_by: EngineReporter | None = vars(engine).get(_MARK)
+    if watched_by is not None:
+        return watched_by
     has_loop = hasattr(engine, "run_busy_loop")
     # Read first: a vLLM without these is refused before anything was changed.
     step_name = "_process_engine_step" if has_loop else "step_fn"
@@ -96,6 +99,7 @@ def attach(engine: Any, settings: Settings) -> EngineReporter:
             queue.put_nowait((WAKE_UP, None))
 
     reporter = EngineReporter(engine, settings, wake)
+    setattr(engine, _MARK, reporter)
     setattr(engine, step_name, _watched_step(step, reporter))
     if has_loop:
         engine._handle_client_request = _listening(handle, reporter)

@@ -201,3 +201,7 @@ async def test_a_rogue_that_binds_the_path_is_told_nothing_and_obeyed_in_nothing
 
 def test_the_agent_knows_the_engines_pid_from_the_kernel(rig: Rig) -> None:
     assert rig.agent.engine()["pid"] == rig.engine.core_pid()
+
+
+def test_the_agent_does_not_preempt_the_engine(rig: Rig) -> None:
+    assert os.sched_getscheduler(rig.agent.process.pid) == os.SCHED_BATCH

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vllm.v1.engine.core import EngineCore, EngineCoreProc
+from vllm.v1.engine.core import DPEngineCoreProc, EngineCore, EngineCoreProc
 
 from engine_hooks import core_hook, plugin
 from engine_hooks.accounts import KVAccounts
@@ -144,11 +144,21 @@ def test_the_originals_exceptions_pass(reporter_of: Any) -> None:
         pool.get_new_blocks()
 
 
-def test_installed_once_however_often_it_is_asked_for() -> None:
+def test_installed_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = ((EngineCore, "__init__"), (EngineCoreProc, "run_busy_loop"), (DPEngineCoreProc, "run_busy_loop"))
+    for owner, name in owners:
+        monkeypatch.setattr(owner, name, vars(owner)[name])  # put back at the end
+    plain = [vars(owner)[name] for owner, name in owners]
     core_hook.install(NOWHERE)
-    methods = EngineCore.__init__, EngineCoreProc.run_busy_loop
+    wrapped = [vars(owner)[name] for owner, name in owners]
     core_hook.install(NOWHERE)
-    assert methods == (EngineCore.__init__, EngineCoreProc.run_busy_loop)
+    assert wrapped == [vars(owner)[name] for owner, name in owners]
+    assert all(before is not after for before, after in zip(plain, wrapped, strict=True))
+    engine = make_engine()
+    reporter = core_hook.attach(engine, NOWHERE)  # already watched since its constructor returned
+    assert vars(engine)[core_hook._MARK] is reporter
+    assert core_hook.attach(engine, NOWHERE) is reporter
+    reporter.close()
 
 
 @pytest.fixture(autouse=True)
@@ -176,6 +186,9 @@ def test_entry_point_catches_everything(monkeypatch: pytest.MonkeyPatch, caplog:
         raise RuntimeError("planted")
 
     monkeypatch.setattr(core_hook, "install", explode)
+    plugin.register()
+    assert caplog.text == "", "switched off, it does nothing at all"
+    monkeypatch.delenv("KVTIDE_DISABLE")
     plugin.register()
     assert "could not be installed" in caplog.text
 
