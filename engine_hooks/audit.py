@@ -173,7 +173,7 @@ class Audit:
         else:
             seen = {**known, **self._suspects}
             confirmed = {block: by for block, by in excess.items() if by in (seen.get(block), known.get(block))}
-            # An orphan that is known stays so while its block changes: only a pass that could judge it may clear it.
+            # One that is known keeps its name while its block changes, as long as an excess is seen on it at all.
             confirmed |= {block: by for block, by in known.items() if block in changed and block in found.excess}
         pending = {block: by for block, by in excess.items() if block not in confirmed}
         self.finding = Finding(
