@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.rows import Row, quantile
-from engine_hooks.audit import Audit
+from engine_hooks.core.audit import Audit
 from engine_hooks.guard import Guard
-from engine_hooks.ledger import ReferenceLedger
-from engine_hooks.scheduler_view import SchedulerView
+from engine_hooks.core.ledger import ReferenceLedger
+from engine_hooks.core.view import SchedulerView
 from tests.bed.scheduler import make_scheduler
 
 BUDGET_MS = 2.0

@@ -19,9 +19,9 @@ from typing import Any
 
 from bench.rows import Pair, Row, median_ratio, total_ratio
 from engine_hooks.guard import Guard
-from engine_hooks.ledger import ReferenceLedger
-from engine_hooks.reporter import EngineReporter
-from engine_hooks.scheduler_view import SchedulerView
+from engine_hooks.core.ledger import ReferenceLedger
+from engine_hooks.core.reporter import EngineReporter
+from engine_hooks.core.view import SchedulerView
 from engine_hooks.settings import Settings
 from tests.bed.agent import AgentProcess
 from tests.bed.scheduler import fake_output, make_request, make_scheduler, step

@@ -19,10 +19,10 @@ def register() -> None:
         settings = Settings.from_environment()
         if not settings.enabled:
             return
-        from engine_hooks import core_hook
+        from engine_hooks.core import hook
         from engine_hooks.identity import share_engine_id
 
         share_engine_id()
-        core_hook.install(settings)
+        hook.install(settings)
     except Exception:
         logger.exception("kvtide: the hooks could not be installed; the engine goes on without them")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from engine_hooks.accounts import DRIFT_PASSES, KVAccounts
+from engine_hooks.core.accounts import DRIFT_PASSES, KVAccounts
 from engine_hooks.guard import Guard
-from engine_hooks.scheduler_view import SchedulerView
+from engine_hooks.core.view import SchedulerView
 from engine_hooks.wire import PoolReport
 from tests.bed.scheduler import make_request, make_scheduler, step
 

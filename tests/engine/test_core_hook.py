@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from vllm.v1.engine.core import DPEngineCoreProc, EngineCore, EngineCoreProc
 
-from engine_hooks import core_hook, plugin
-from engine_hooks.accounts import KVAccounts
+from engine_hooks import plugin
+from engine_hooks.core import hook as core_hook
+from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.settings import Settings
 from tests.bed.agent import AgentProcess
 from tests.bed.fake_executor import BLOCK_SIZE, FakeExecutor
@@ -107,7 +108,7 @@ def test_a_hook_that_always_raises_is_switched_off_and_harms_nobody(
 
     monkeypatch.setattr(KVAccounts, broken, explode)
     monkeypatch.setattr(type(reporter._link), "up", True)
-    monkeypatch.setattr("engine_hooks.reporter.BUSY_PERIOD", 0.0)  # each step reports, however fast the machine
+    monkeypatch.setattr("engine_hooks.core.reporter.BUSY_PERIOD", 0.0)  # each step reports, however fast the machine
     assert play(watched) == play(plain)
     if broken == "request_audit":
         assert reporter._guard.errors == {}, "nothing in a run without orders asks for an audit by this way"

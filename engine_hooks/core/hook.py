@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from engine_hooks.reporter import EngineReporter, clock
+from engine_hooks.core.reporter import EngineReporter, clock
 from engine_hooks.settings import Settings
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from engine_hooks.ledger import ReferenceLedger
-from engine_hooks.scheduler_view import SchedulerView
+from engine_hooks.core.ledger import ReferenceLedger
+from engine_hooks.core.view import SchedulerView
 
 SLICE_SECONDS = 0.0005
 MAX_NAMED = 5_000  # more are counted by the net of references, but not named: sorting them out would take too long
