@@ -13,9 +13,9 @@ from typing import Any
 
 from bench.rows import Row, quantile
 from engine_hooks.core.audit import Audit
-from engine_hooks.guard import Guard
 from engine_hooks.core.ledger import ReferenceLedger
 from engine_hooks.core.view import SchedulerView
+from engine_hooks.guard import Guard
 from tests.bed.scheduler import make_scheduler
 
 BUDGET_MS = 2.0

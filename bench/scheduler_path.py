@@ -18,10 +18,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from bench.rows import Pair, Row, median_ratio, total_ratio
-from engine_hooks.guard import Guard
 from engine_hooks.core.ledger import ReferenceLedger
 from engine_hooks.core.reporter import EngineReporter
 from engine_hooks.core.view import SchedulerView
+from engine_hooks.guard import Guard
 from engine_hooks.settings import Settings
 from tests.bed.agent import AgentProcess
 from tests.bed.scheduler import fake_output, make_request, make_scheduler, step

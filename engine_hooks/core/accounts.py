@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 
 from engine_hooks.core.audit import Audit
-from engine_hooks.guard import Guard
 from engine_hooks.core.ledger import ReferenceLedger
 from engine_hooks.core.view import SchedulerView
+from engine_hooks.guard import Guard
 from engine_hooks.wire import PoolReport, Support
 
 NET_SECONDS = 0.1

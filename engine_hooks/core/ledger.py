@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from engine_hooks.guard import Guard
 from engine_hooks.core.view import Block, SchedulerView, count_nulls
+from engine_hooks.guard import Guard
 
 _TIMED_CALLS = 17  # a prime: calls come in patterns, and not always the same one may be timed
 _ref_cnt = attrgetter("ref_cnt")

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from engine_hooks import wire
+from engine_hooks.auth import Session
 from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.core.audit import SLICE_SECONDS
-from engine_hooks.auth import Session
+from engine_hooks.core.view import SchedulerView
 from engine_hooks.guard import Guard
 from engine_hooks.identity import Identity
 from engine_hooks.link import AgentLink, LinkCallbacks
-from engine_hooks.core.view import SchedulerView
 from engine_hooks.settings import Settings
 
 BUSY_PERIOD = 0.1

@@ -13,8 +13,8 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
 from engine_hooks.core.accounts import DRIFT_PASSES, KVAccounts
-from engine_hooks.guard import Guard
 from engine_hooks.core.view import SchedulerView
+from engine_hooks.guard import Guard
 from engine_hooks.wire import PoolReport
 from tests.bed.scheduler import make_request, make_scheduler, step
 
