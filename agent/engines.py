@@ -8,6 +8,7 @@ from agent.state import EnginePhase, EngineState, HookState, PoolState
 from agent.units import human_seconds
 from agent.verdicts import DETECTORS
 from agent.verdicts.base import Track, advance, verdict_of
+from engine_hooks.detail import Detail
 from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
 
 MIN_PERIOD, MAX_PERIOD = 0.1, 10.0  # what an engine may claim as its report period, in seconds
@@ -25,6 +26,7 @@ class _Engine:
     link_up: bool = True
     reported: float | None = None
     report: Report | None = None
+    detail: Detail | None = None
     tracks: dict[str, Track] = field(default_factory=dict)
 
     @property
@@ -58,6 +60,12 @@ class EngineTable:
         engine = self._engines[instance]
         engine.report, engine.reported, engine.heard = report, now, now
         self._judge(engine, now)
+
+    def detail(self, instance: str, detail: Detail, now: float) -> None:
+        """An engine process told what it knows beyond its counters."""
+        self.version += 1
+        engine = self._engines[instance]
+        engine.detail, engine.heard = detail, now
 
     def heartbeat(self, instance: str, _heartbeat: Heartbeat, now: float) -> None:
         """An engine process lives, but its engine thread is silent."""
@@ -152,6 +160,7 @@ class EngineTable:
             audit_supported=hello.audit.ok,
             audit_reason=hello.audit.reason,
             hooks=_hooks(live) if live else None,
+            detail=engine.detail if live else None,
             verdicts=tuple(verdict_of(kind, track, now, unix_now) for kind, track in engine.tracks.items())
             if live
             else (),

@@ -19,7 +19,9 @@ from agent.engines import EngineTable
 from agent.errors import ConfigError
 from agent.state import LinkState
 from engine_hooks.auth import KeyFileError, create_key, peer_credentials, peer_groups, read_key
-from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Message, OrderResult, Report, WireError, encode
+from engine_hooks.detail import Detail
+from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, OrderResult, Report, WireError, encode
+from engine_hooks.wire_types import Message
 
 logger = logging.getLogger("kvtide.agent")
 
@@ -180,7 +182,7 @@ class LinkServer:
                 self._refuse(sock, refusal.reason)
                 return
 
-    def _apply(self, connection: Connection, message: Hello | Report | Heartbeat | OrderResult) -> None:
+    def _apply(self, connection: Connection, message: Hello | Report | Detail | Heartbeat | OrderResult) -> None:
         now = self._clock()
         hello = connection.hello
         if hello is None:
@@ -194,6 +196,8 @@ class LinkServer:
             logger.info("engine %s connected: pid %d, vLLM %s", hello.name, connection.peer.pid, hello.engine_version)
         elif isinstance(message, Report):
             self._table.report(hello.instance, message, now)
+        elif isinstance(message, Detail):
+            self._table.detail(hello.instance, message, now)
         elif isinstance(message, Heartbeat):
             self._table.heartbeat(hello.instance, message, now)
         elif not message.ok:

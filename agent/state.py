@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from engine_hooks.detail import Detail
+
 # live: reports come. silent: the process is there, its engine thread says nothing. lost: the link is gone.
 EnginePhase = Literal["live", "silent", "lost"]
 VerdictPhase = Literal["suspect", "confirmed", "resolved"]
@@ -96,6 +98,7 @@ class EngineState(Value, frozen=True, kw_only=True):
     audit_reason: str
     hooks: HookState | None
     verdicts: tuple[Verdict, ...]
+    detail: Detail | None = None
 
 
 class LinkState(Value, frozen=True, kw_only=True):

@@ -23,10 +23,11 @@ from typing import TypeVar
 from engine_hooks import wire
 from engine_hooks.auth import KeyFileError, Session, peer_credentials, read_key, same
 from engine_hooks.settings import Settings
+from engine_hooks.wire_types import Message
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
-M = TypeVar("M", bound=wire.Message)
+M = TypeVar("M", bound=Message)
 
 RETRY_SECONDS = (0.1, 0.2, 0.4, 0.8)  # then the last for ever: seen again within 2 s of the agent's return
 HANDSHAKE_SECONDS = 2.0
@@ -49,7 +50,7 @@ class LinkCallbacks:
 
     hello: Callable[[Session], wire.Hello]
     order: Callable[[wire.Order], None]
-    tick: Callable[[], wire.Message | None]
+    tick: Callable[[], Message | None]
     connected: Callable[[], None]
 
 
@@ -91,7 +92,7 @@ class AgentLink:
         """Whether frames can be sent now."""
         return self._socket is not None
 
-    def send(self, message: wire.Message) -> None:
+    def send(self, message: Message) -> None:
         """Send without waiting; from any thread. Counts what could not be sent; raises only on a bad message."""
         sock = self._socket
         if sock is None:

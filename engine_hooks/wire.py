@@ -9,6 +9,7 @@ and counts unknown fields and kinds, so that either side can be newer. The conve
     agent  -> Proof       HMAC over both nonces (see auth)
     engine -> Hello       who it is, with a proof of its own
     engine -> Report      ten times a second under load, once a second when idle
+    engine -> Detail      once a second
     engine -> Heartbeat   from the side thread, while the engine's own thread is silent
     agent  -> SignedOrder
     engine -> OrderResult
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+
+from engine_hooks.detail import Detail
+from engine_hooks.wire_types import MAX_HOOKS, Blocks, Message, Name, Text
 
 # Where the two meet unless told otherwise; the key lies beside the socket.
 DEFAULT_SOCKET = Path("/run/kvtide/agent.sock")
@@ -46,17 +50,6 @@ class WireError(Exception):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}" if detail else reason)
         self.reason = reason
-
-
-# What a peer may make us keep: labels and names are short, and there are few of them.
-Name = Annotated[str, msgspec.Meta(max_length=64, pattern=r"^[\x20-\x7e]*$")]
-Text = Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-Blocks = Annotated[int, msgspec.Meta(ge=-(2**40), le=2**40)]  # below zero only where an engine has lost count
-MAX_HOOKS = 32
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all message bodies."""
 
 
 class Banner(Message, frozen=True, kw_only=True):
@@ -131,7 +124,9 @@ class PoolReport(Message, frozen=True, kw_only=True):
     ``held + cached_idle + empty = capacity``. ``held_min`` and ``held_max`` are over every step since the report
     before. ``orphaned`` and ``over_freed``: see the design's vocabulary; ``exact`` is False while a difference of
     references has been counted but the blocks that make it up have not been named yet.
-    ``cached_idle_age_seconds``: how old the count of cached idle blocks is.
+    ``cached_idle_age_seconds``: how old the count of cached idle blocks is. ``delayed``: blocks of finished requests,
+    kept for a connector; ``deferred``: those that wait for a step in flight; ``pinned``: references held for a
+    connector that we can't see into, not old enough to be orphaned.
     """
 
     capacity: Blocks
@@ -145,6 +140,9 @@ class PoolReport(Message, frozen=True, kw_only=True):
     exact: bool
     audits: int
     ledger_drift: int
+    delayed: Blocks | None = None
+    deferred: Blocks | None = None
+    pinned: Blocks | None = None
 
 
 class HookReport(Message, frozen=True, kw_only=True):
@@ -209,6 +207,7 @@ KINDS: dict[str, type[Message]] = {
     "proof": Proof,
     "hello": Hello,
     "report": Report,
+    "detail": Detail,
     "heartbeat": Heartbeat,
     "order": SignedOrder,
     "result": OrderResult,
@@ -256,14 +255,14 @@ def decode(data: bytes) -> Message:
     return message
 
 
-def _finite(message: msgspec.Struct) -> bool:
-    """Whether all floats are numbers: NaN and infinity would go on into sums, and are no JSON."""
-    for name in message.__struct_fields__:
-        value = getattr(message, name)
-        if isinstance(value, float) and not math.isfinite(value):
-            return False
-        if isinstance(value, msgspec.Struct) and not _finite(value):
-            return False
+def _finite(value: object) -> bool:
+    """Whether all floats in it are numbers: NaN and infinity would go on into sums, and are no JSON."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, msgspec.Struct):
+        return all(_finite(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, tuple):
+        return all(map(_finite, value))
     return True
 
 

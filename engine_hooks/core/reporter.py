@@ -15,14 +15,19 @@ from engine_hooks import wire
 from engine_hooks.auth import Session
 from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.core.audit import SLICE_SECONDS
+from engine_hooks.core.observers import OBSERVERS, Context, Observer, UnsupportedError
+from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
+from engine_hooks.detail import Detail
 from engine_hooks.guard import Guard
 from engine_hooks.identity import Identity
 from engine_hooks.link import AgentLink, LinkCallbacks
 from engine_hooks.settings import Settings
+from engine_hooks.wire_types import Message
 
 BUSY_PERIOD = 0.1
 IDLE_PERIOD = 1.0
+DETAIL_PERIOD = 1.0
 IDLE_SLICE_SECONDS = 0.002  # what a request that arrives at an idle engine may have to wait
 MAX_ORDERS = 64
 SAMPLED_STEPS = 17
@@ -40,12 +45,17 @@ class EngineReporter:
         self._identity = Identity.of(engine, settings, in_process=wake is None)
         self._view = SchedulerView(engine.scheduler)
         self._accounts = KVAccounts(self._view, self._guard)
+        self._taps = Taps(engine.scheduler, self._guard)
+        self._settings = settings
+        self._observers: dict[str, Observer] = {}
+        self._unsupported: dict[str, str] = {}
         self._orders: deque[wire.Order] = deque(maxlen=MAX_ORDERS)
         self._sequence = 0
         self._steps = 0
         self._hook_seconds = 0.0
         self._step_seconds = 0.0
         self._next_report = 0.0
+        self._next_detail = 0.0
         self._last_report = time.monotonic()
         self._audit_wants_more = False
         self._rested = True
@@ -55,7 +65,20 @@ class EngineReporter:
     def start(self) -> None:
         """Wrap the pool, test the accounts and start the link."""
         self._guard.run("start", self._accounts.start)
+        context = Context(
+            self._view.scheduler, self._view, self._taps, self._guard, self._settings, clock=time.monotonic
+        )
+        for make in OBSERVERS:
+            self._guard.run(make.HOOK, self._observe, make, context)
+        self._guard.run("taps", self._taps.install)
+        self._unsupported.update(self._taps.missing)
         self._link.start()
+
+    def _observe(self, make: type[Observer], context: Context) -> None:
+        try:
+            self._observers[make.SECTION] = make(context)
+        except UnsupportedError as reason:
+            self._unsupported[make.SECTION] = str(reason)
 
     def close(self) -> None:
         """Say nothing more. The wrappers stay: they only count."""
@@ -102,6 +125,9 @@ class EngineReporter:
             self._next_report = now + BUSY_PERIOD
             if self._link.up:
                 self._guard.run("report", self._send_report)
+                if now >= self._next_detail:
+                    self._next_detail = now + DETAIL_PERIOD - BUSY_PERIOD / 2
+                    self._guard.run("detail", self._send_detail)
             self._last_report = time.monotonic()
 
     def _execute(self, order: wire.Order) -> None:
@@ -134,6 +160,13 @@ class EngineReporter:
             )
         )
 
+    def _send_detail(self) -> None:
+        now = time.monotonic()
+        sections: dict[str, Any] = {
+            name: self._guard.run(observer.HOOK, observer.section, now) for name, observer in self._observers.items()
+        }
+        self._link.send(Detail(monotonic=now, unsupported=self._unsupported, **sections))
+
     # -- the link's side thread ---------------------------------------------------------------------------
 
     def _hello(self, session: Session) -> wire.Hello:
@@ -144,10 +177,10 @@ class EngineReporter:
         self._wake_engine()
 
     def _request_report(self) -> None:
-        self._next_report = 0.0
+        self._next_report = self._next_detail = 0.0
         self._wake_engine()
 
-    def _tick(self) -> wire.Message | None:
+    def _tick(self) -> Message | None:
         silent = time.monotonic() - self._last_report
         if silent >= IDLE_PERIOD - 0.05 or self._link.hurry:
             self._wake_engine()

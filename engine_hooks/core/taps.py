@@ -1,0 +1,143 @@
+"""Where a scheduler is listened to: one wrapper per method, however many observers want to know.
+
+An observer appends a function to the list of the event that it needs, before :meth:`Taps.install`. Originals run
+untouched: their results and exceptions pass through, and an observer's exception is counted and goes no further.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from engine_hooks.guard import Guard
+
+Request = Any  # vllm.v1.request.Request
+Listener = Callable[..., None]
+
+
+class Taps:
+    """Events of one scheduler, on the engine's thread. Lists of functions, called in the order of their arrival.
+
+    ``added(request)``: a new request was accepted. ``ending(request)``: it has its final status and still holds what it
+    held; ``ended(request)``: it was let go, or its blocks are kept for a connector (then it is still in
+    ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment when a finished
+    request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a preemption.
+    ``scheduling()`` and ``scheduled(output)``: around ``schedule()``; ``updated(scheduled, runner_output)``: after a
+    step's output was taken in. ``refused(request)`` and ``granted(request)``: memory for a waiting request.
+    """
+
+    def __init__(self, scheduler: Any, guard: Guard) -> None:
+        self._scheduler = scheduler
+        self._guard = guard
+        self.added: list[Listener] = []
+        self.ending: list[Listener] = []
+        self.ended: list[Listener] = []
+        self.releasing: list[Listener] = []
+        self.released: list[Listener] = []
+        self.preempting: list[Listener] = []
+        self.preempted: list[Listener] = []
+        self.scheduling: list[Listener] = []
+        self.scheduled: list[Listener] = []
+        self.updated: list[Listener] = []
+        self.refused: list[Listener] = []
+        self.granted: list[Listener] = []
+        self.missing: dict[str, str] = {}
+
+    def install(self) -> None:
+        """Wrap the methods that somebody listens to; what this vLLM lacks is noted in ``missing``."""
+        self._around("add_request", [], self.added)
+        self._around("_free_request", self.ending, self.ended)
+        self._around("_free_blocks", self.releasing, self.released)
+        self._around("_preempt_request", self.preempting, self.preempted)
+        self._schedule()
+        self._around("update_from_output", [], self.updated, arguments=2)
+        if self.refused or self.granted:
+            self._watch_admission()
+
+    def _emit(self, listeners: list[Listener], *args: Any) -> None:
+        for listener in listeners:
+            self._guard.run(_name(listener), listener, *args)
+
+    def _around(self, name: str, before: list[Listener], after: list[Listener], arguments: int = 1) -> None:
+        """Wrap ``name``: listeners get its first ``arguments`` arguments."""
+        if not before and not after:
+            return
+        original = getattr(self._scheduler, name, None)
+        if original is None:
+            self.missing[name] = f"{type(self._scheduler).__name__} has no {name}"
+            return
+        emit = self._emit
+        names = list(inspect.signature(original).parameters)[:arguments]
+
+        def around(*args: Any, **kwargs: Any) -> Any:
+            seen = [*args[:arguments], *(kwargs[key] for key in names[len(args) :] if key in kwargs)]
+            emit(before, *seen)
+            result = original(*args, **kwargs)
+            emit(after, *seen)
+            return result
+
+        setattr(self._scheduler, name, around)
+
+    def _schedule(self) -> None:
+        if not self.scheduling and not self.scheduled:
+            return
+        original = self._scheduler.schedule
+        emit, before, after = self._emit, self.scheduling, self.scheduled
+
+        def schedule(*args: Any, **kwargs: Any) -> Any:
+            emit(before)
+            result = original(*args, **kwargs)
+            emit(after, result)
+            return result
+
+        self._scheduler.schedule = schedule
+
+    def _watch_admission(self) -> None:
+        """Tell whether memory was refused or granted to requests that wait.
+
+        ``allocate_slots`` runs once a step for every running request: a wrapper there would cost more than all the
+        rest. Admission looks at the head of a waiting queue first, and only admission does: that look sets the wrapper,
+        and the end of ``schedule`` takes it away.
+        """
+        manager: Any = getattr(self._scheduler, "kv_cache_manager", None)
+        names = ("waiting", "kv_holding_waiting", "skipped_waiting")
+        queues: list[Any] = [getattr(self._scheduler, name, None) for name in names]
+        queues = [queue for queue in queues if hasattr(queue, "peek_request")]
+        if not queues or not hasattr(manager, "allocate_slots") or not hasattr(manager, "__dict__"):
+            self.missing["admission"] = "the waiting queues of this vLLM have no peek_request"
+            return
+        original, was_set = manager.allocate_slots, "allocate_slots" in vars(manager)
+        emit = self._emit
+
+        def allocate_slots(request: Request, *args: Any, **kwargs: Any) -> Any:
+            result = original(request, *args, **kwargs)
+            emit(self.refused if result is None else self.granted, request)
+            return result
+
+        def looking(peek: Callable[[], Request]) -> Callable[[], Request]:
+            def peek_request() -> Request:
+                manager.allocate_slots = allocate_slots
+                return peek()
+
+            return peek_request
+
+        for queue in queues:
+            queue.peek_request = looking(queue.peek_request)
+        schedule = self._scheduler.schedule
+
+        def until_scheduled(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return schedule(*args, **kwargs)
+            finally:
+                if was_set:
+                    manager.allocate_slots = original
+                else:
+                    vars(manager).pop("allocate_slots", None)
+
+        self._scheduler.schedule = until_scheduled
+
+
+def _name(listener: Listener) -> str:
+    owner = getattr(listener, "__self__", None)
+    return str(getattr(owner, "HOOK", None) or getattr(listener, "__name__", "tap"))
