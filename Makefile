@@ -32,7 +32,7 @@ locked = mkdir -p build; exec 9>build/setup.lock; \
 	flock -n 9 || { echo '[kvtide] another make is setting up: waiting for it'; flock 9; }; \
 	$(MAKE) -s $(1)
 
-.PHONY: help setup agent-env engine-env model demo test check generate bench clean distclean
+.PHONY: help setup agent-env engine-env model demo test compat compat-ends check generate bench clean distclean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -62,6 +62,12 @@ test: setup ## Run all tests: unit, engine, e2e
 	suite() { echo "[kvtide] tests/$$1"; $$2/bin/python -m pytest tests/$$1 $(PYTEST_ARGS) || failed=1; }; \
 	suite unit $(AGENT); suite engine $(ENGINE); suite e2e $(AGENT); \
 	exit $$failed
+
+compat: setup ## Run the hook tests on every vLLM of constraints/compat.txt, write docs/compatibility.md (2.5 GB to fetch)
+	@$(ENGINE)/bin/python -m tests.compat.run
+
+compat-ends: setup ## The same on the oldest and the newest, against docs/compatibility.md (0.7 GB to fetch)
+	@$(ENGINE)/bin/python -m tests.compat.run --ends --check
 
 check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/ruff check .

@@ -9,6 +9,7 @@ from typing import Literal
 from engine_hooks import __version__
 from engine_hooks.auth import PeerCredentials, Session, same
 from engine_hooks.detail import Detail
+from engine_hooks.members import CORE, MemberReport
 from engine_hooks.wire import (
     NONCE_BYTES,
     Banner,
@@ -29,6 +30,7 @@ from engine_hooks.wire_types import Message
 RATE = 100.0  # frames per second that a connection may send for long; hooks send ten
 BURST = 1000.0  # what may have piled up while we were stopped
 
+Received = Hello | Report | Detail | MemberReport | Heartbeat | OrderResult
 Refusal = Literal["handshake", "key"]
 
 
@@ -62,7 +64,7 @@ class Connection:
         """Say our first word."""
         self._send(Banner(nonce=self._nonce, agent_version=__version__))
 
-    def receive(self, data: bytes, now: float) -> Hello | Report | Detail | Heartbeat | OrderResult | None:
+    def receive(self, data: bytes, now: float) -> Received | None:
         """Take a frame; return what the agent should know.
 
         Raises :class:`WireError` for a frame that is to be dropped and counted, and :class:`RefusedPeerError` when
@@ -76,7 +78,11 @@ class Connection:
             raise WireError("rate")
         self._allowance -= 1
         message = decode(data)
-        if isinstance(message, Report | Detail | Heartbeat | OrderResult):
+        if isinstance(message, OrderResult):
+            return message
+        if isinstance(message, Report | Detail | Heartbeat) and self.hello.role == CORE:
+            return message
+        if isinstance(message, MemberReport) and self.hello.role != CORE:
             return message
         raise WireError("order", "a frame out of turn")
 

@@ -80,7 +80,7 @@ class Agent:
     def snapshot(self) -> AgentState:
         """Return the state as it is now."""
         if self._snapshot is None or self._snapshot_version != self._table.version:
-            unix_now = time.time()
+            now, unix_now = time.monotonic(), time.time()
             self._snapshot_version = self._table.version
             self._snapshot = AgentState(
                 at=unix_now,
@@ -89,7 +89,8 @@ class Agent:
                 ready=not self._not_ready,
                 not_ready_reason=self._not_ready,
                 link=self._link.state(),
-                engines=self._table.states(time.monotonic(), unix_now),
+                engines=self._table.states(now, unix_now),
+                unjoined_members=self._table.unjoined(now),
             )
         return self._snapshot
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from agent.state import EnginePhase, EngineState, HookState, PoolState
+from agent.liveness import has_gone, period_of
+from agent.members import Core, Joined, MemberTable
+from agent.retained import peers_of
+from agent.state import EnginePhase, EngineState, HookState, MemberState, PoolState
 from agent.units import human_seconds
 from agent.verdicts import DETECTORS
-from agent.verdicts.base import Track, advance, verdict_of
+from agent.verdicts.base import Facts, Track, advance, verdict_of
 from engine_hooks.detail import Detail
+from engine_hooks.members import CORE, MemberReport
 from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
 
-MIN_PERIOD, MAX_PERIOD = 0.1, 10.0  # what an engine may claim as its report period, in seconds
-
-# An engine whose link ended comes back within 2 s if it lives; its series must be gone within 3 periods if it does not.
-LOST_PERIODS, RETURN_SECONDS = 2.0, 2.0
+DETAIL_PERIOD = 1.0  # how often an engine tells its detail, in seconds; an idle one less often
 
 
 @dataclass(slots=True)
@@ -31,7 +32,7 @@ class _Engine:
 
     @property
     def period(self) -> float:
-        return min(max(MIN_PERIOD, self.hello.idle_period_seconds), MAX_PERIOD)  # in this order NaN gives MIN_PERIOD
+        return period_of(self.hello)
 
 
 class EngineTable:
@@ -43,11 +44,17 @@ class EngineTable:
     def __init__(self, gone_after_periods: float) -> None:
         self._gone_after = gone_after_periods
         self._engines: dict[str, _Engine] = {}
+        self._members = MemberTable(gone_after_periods)
         self.version = 0
 
     def hello(self, hello: Hello, pid: int, now: float) -> None:
         """An engine process introduced itself, or came back."""
         self.version += 1
+        if hello.role != CORE:
+            self._engines.pop(hello.instance, None)
+            self._members.hello(hello, pid, now)
+            return
+        self._members.forget(hello.instance)
         known = self._engines.get(hello.instance)
         if known is not None:
             known.hello, known.pid, known.link_up, known.heard = hello, pid, True, now
@@ -67,6 +74,11 @@ class EngineTable:
         engine = self._engines[instance]
         engine.detail, engine.heard = detail, now
 
+    def member(self, instance: str, report: MemberReport, now: float) -> None:
+        """A worker or an API server reported."""
+        self.version += 1
+        self._members.report(instance, report, now)
+
     def heartbeat(self, instance: str, _heartbeat: Heartbeat, now: float) -> None:
         """An engine process lives, but its engine thread is silent."""
         engine = self._engines[instance]
@@ -77,21 +89,30 @@ class EngineTable:
     def disconnected(self, instance: str, now: float) -> None:
         """The link to an engine process ended."""
         self.version += 1
-        engine = self._engines[instance]
-        engine.link_up, engine.heard = False, now
+        if not self._members.disconnected(instance, now):
+            engine = self._engines[instance]
+            engine.link_up, engine.heard = False, now
 
     def tick(self, now: float) -> None:
         """Let time pass: forget engines that are gone, and age the rest."""
-        if self._engines:
+        if self._members.tick(now) or self._engines:
             self.version += 1
         for instance, engine in list(self._engines.items()):
-            if not engine.link_up and now - engine.heard > max(RETURN_SECONDS, LOST_PERIODS * engine.period):
+            if not engine.link_up and has_gone(engine.hello, now - engine.heard):
                 del self._engines[instance]
 
     def states(self, now: float, unix_now: float) -> tuple[EngineState, ...]:
         """Return the state of every engine, by label."""
-        states = [self._state(engine, now, unix_now) for engine in self._engines.values()]
+        members = self._joined(now).members
+        states = [self._state(engine, now, unix_now, members[key]) for key, engine in self._engines.items()]
         return tuple(sorted(states, key=lambda state: state.engine))
+
+    def unjoined(self, now: float) -> int:
+        """Return how many workers and API servers belong to no engine here."""
+        return self._joined(now).unjoined
+
+    def _joined(self, now: float) -> Joined:
+        return self._members.join((Core(key, e.hello, e.link_up) for key, e in self._engines.items()), now)
 
     # -- one engine ---------------------------------------------------------------------------------------
 
@@ -109,9 +130,16 @@ class EngineTable:
         return label
 
     def _judge(self, engine: _Engine, now: float) -> None:
-        pool = self._pool(engine)
+        report = engine.report
+        facts = Facts(
+            pool=self._pool(engine),
+            detail=self._detail(engine),
+            running=report.running if report else 0,
+            waiting=report.waiting if report else 0,
+            peers=peers_of((other.label, other.detail) for other in self._engines.values()),
+        )
         for detector in DETECTORS:
-            finding = detector.judge(pool) if pool else None
+            finding = detector.judge(facts)
             track = advance(engine.tracks.get(detector.kind), finding, now, detector.confirm_seconds)
             if track is None:
                 engine.tracks.pop(detector.kind, None)
@@ -133,7 +161,7 @@ class EngineTable:
             return "silent", f"its engine thread has finished no step for {human_seconds(age)}"
         return "live", ""
 
-    def _state(self, engine: _Engine, now: float, unix_now: float) -> EngineState:
+    def _state(self, engine: _Engine, now: float, unix_now: float, members: tuple[MemberState, ...]) -> EngineState:
         hello, report = engine.hello, engine.report
         phase, reason = self._phase(engine, now)
         live = report if phase == "live" else None
@@ -160,11 +188,27 @@ class EngineTable:
             audit_supported=hello.audit.ok,
             audit_reason=hello.audit.reason,
             hooks=_hooks(live) if live else None,
-            detail=engine.detail if live else None,
-            verdicts=tuple(verdict_of(kind, track, now, unix_now) for kind, track in engine.tracks.items())
-            if live
-            else (),
+            own_pid=hello.pid,
+            pid_namespace=hello.pid_namespace,
+            world_size=hello.world_size or None,
+            workers_expected=hello.local_world_size or None,
+            frontends_expected=max((m.frontend.count for m in members if m.frontend), default=None),
+            members=members,
+            detail=self._detail(engine) if live else None,
+            verdicts=tuple(
+                verdict_of(detector.kind, engine.tracks[detector.kind], now, unix_now)
+                for detector in DETECTORS
+                if live and detector.kind in engine.tracks
+            ),
         )
+
+    def _detail(self, engine: _Engine) -> Detail | None:
+        """The last detail, unless reports have gone on without one for so long that it may be wrong by now."""
+        report, detail = engine.report, engine.detail
+        if report is None or detail is None:
+            return None
+        behind = report.monotonic - detail.monotonic
+        return detail if behind <= self._gone_after * max(DETAIL_PERIOD, engine.period) else None
 
     @staticmethod
     def _pool(engine: _Engine) -> PoolState | None:
@@ -187,6 +231,9 @@ class EngineTable:
             ledger_drift=pool.ledger_drift,
             block_tokens=info.block_tokens if info else None,
             block_bytes=info.block_bytes if info else None,
+            delayed=pool.delayed,
+            deferred=pool.deferred,
+            pinned=pool.pinned,
         )
 
 

@@ -14,13 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.config import LinkConfig
-from agent.connection import Connection, RefusedPeerError
+from agent.connection import Connection, Received, RefusedPeerError
 from agent.engines import EngineTable
 from agent.errors import ConfigError
 from agent.state import LinkState
 from engine_hooks.auth import KeyFileError, create_key, peer_credentials, peer_groups, read_key
 from engine_hooks.detail import Detail
-from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, OrderResult, Report, WireError, encode
+from engine_hooks.members import CORE, MemberReport
+from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Report, WireError, encode
 from engine_hooks.wire_types import Message
 
 logger = logging.getLogger("kvtide.agent")
@@ -182,7 +183,7 @@ class LinkServer:
                 self._refuse(sock, refusal.reason)
                 return
 
-    def _apply(self, connection: Connection, message: Hello | Report | Detail | Heartbeat | OrderResult) -> None:
+    def _apply(self, connection: Connection, message: Received) -> None:
         now = self._clock()
         hello = connection.hello
         if hello is None:
@@ -192,12 +193,16 @@ class LinkServer:
                 if other is not connection and other.hello is not None and other.hello.instance == hello.instance:
                     self._drop(sock)  # it came back before we saw it leave
             self._table.hello(message, connection.peer.pid, now)
-            connection.order("check")  # a complete first picture at once
-            logger.info("engine %s connected: pid %d, vLLM %s", hello.name, connection.peer.pid, hello.engine_version)
+            if hello.role == CORE:
+                connection.order("check")  # a complete first picture at once
+            who = (hello.name, hello.role, connection.peer.pid, hello.engine_version)
+            logger.info("engine %s: %s connected: pid %d, vLLM %s", *who)
         elif isinstance(message, Report):
             self._table.report(hello.instance, message, now)
         elif isinstance(message, Detail):
             self._table.detail(hello.instance, message, now)
+        elif isinstance(message, MemberReport):
+            self._table.member(hello.instance, message, now)
         elif isinstance(message, Heartbeat):
             self._table.heartbeat(hello.instance, message, now)
         elif not message.ok:
@@ -227,7 +232,7 @@ class LinkServer:
         asyncio.get_running_loop().remove_reader(sock)
         sock.close()
         if connection.hello is not None:
-            logger.info("engine %s disconnected", connection.hello.name)
+            logger.info("engine %s: %s disconnected", connection.hello.name, connection.hello.role)
             self._table.disconnected(connection.hello.instance, self._clock())
 
 

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from engine_hooks.detail import Detail
+from engine_hooks.members import FrontendRow, WorkerRow
 
 # live: reports come. silent: the process is there, its engine thread says nothing. lost: the link is gone.
 EnginePhase = Literal["live", "silent", "lost"]
@@ -22,7 +23,11 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PoolState(Value, frozen=True, kw_only=True):
-    """KV blocks now; ``held + cached_idle + empty = capacity``. ``block_bytes`` is one block on one rank."""
+    """KV blocks now; ``held + cached_idle + empty = capacity``. ``block_bytes`` is one block on one rank.
+
+    ``delayed``: kept for a connector; ``deferred``: for a step in flight; ``pinned``: references that nothing explains
+    but a connector.
+    """
 
     capacity: int
     held: int
@@ -37,6 +42,9 @@ class PoolState(Value, frozen=True, kw_only=True):
     ledger_drift: int
     block_tokens: int | None
     block_bytes: int | None
+    delayed: int | None = None
+    deferred: int | None = None
+    pinned: int | None = None
 
     def bytes_of(self, blocks: int | None) -> int | None:
         """Bytes of ``blocks`` blocks on one rank, or None when either is not known."""
@@ -68,9 +76,35 @@ class Verdict(Value, frozen=True, kw_only=True):
     evidence: dict[str, float]
 
 
+class MemberState(Value, frozen=True, kw_only=True):
+    """A process that works for an engine core: ``role`` is worker, frontend, or other where it is newer than we are.
+
+    ``pid`` is as the agent sees it (0 when not visible), by the kernel's word; ``own_pid`` as it sees itself in its
+    ``pid_namespace``. ``rank``: a worker's in its data-parallel rank's world, an API server's number. ``up``: it
+    reports; otherwise nothing that it once said is shown.
+    """
+
+    role: str
+    rank: int
+    pid: int
+    own_pid: int
+    pid_namespace: int
+    host: str
+    started_at: float
+    up: bool
+    link_up: bool
+    heard_age_seconds: float
+    resident_bytes: int | None
+    worker: WorkerRow | None
+    frontend: FrontendRow | None
+
+
 class EngineState(Value, frozen=True, kw_only=True):
     """One engine process. ``engine`` is its label: bounded and unique on the node while it lives.
 
+    ``members`` are the processes around it on this node. API servers stand in front of all data-parallel ranks of an
+    engine and are shown with the first. ``workers_expected`` is None where another places them (Ray), ``world_size``
+    counts those of other nodes too.
     ``pid`` is as the agent sees it (0 when not visible). ``report_sequence`` numbers the engine's reports: a reader
     that sees each number has missed none. Counters and pool are None unless ``phase`` is live.
     """
@@ -99,6 +133,16 @@ class EngineState(Value, frozen=True, kw_only=True):
     hooks: HookState | None
     verdicts: tuple[Verdict, ...]
     detail: Detail | None = None
+    own_pid: int = 0
+    pid_namespace: int = 0
+    world_size: int | None = None
+    workers_expected: int | None = None
+    frontends_expected: int | None = None
+    members: tuple[MemberState, ...] = ()
+
+    def up(self, role: str) -> int:
+        """How many members of ``role`` report."""
+        return sum(member.up and member.role == role for member in self.members)
 
 
 class LinkState(Value, frozen=True, kw_only=True):
@@ -113,7 +157,7 @@ class LinkState(Value, frozen=True, kw_only=True):
 
 
 class AgentState(Value, frozen=True, kw_only=True):
-    """Everything that the agent knows at ``at``."""
+    """Everything that the agent knows at ``at``. ``unjoined_members``: workers and API servers of no engine here."""
 
     at: float
     version: str
@@ -122,3 +166,4 @@ class AgentState(Value, frozen=True, kw_only=True):
     not_ready_reason: str
     link: LinkState
     engines: tuple[EngineState, ...]
+    unjoined_members: int = 0

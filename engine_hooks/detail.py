@@ -14,6 +14,7 @@ import msgspec
 from engine_hooks.wire_types import Blocks, Message, Name, Text
 
 MAX_ROWS = 64
+MAX_TENANTS = 33
 OTHER = "other"  # the row that takes what no longer fits
 
 
@@ -39,10 +40,11 @@ class PoolRow(Message, frozen=True, kw_only=True):
 class GroupRow(Message, frozen=True, kw_only=True):
     """One KV cache group: layers that share a block table.
 
-    ``references``: table entries over its pool, null blocks aside; shared blocks count once per holder.
-    ``block_bytes``: one block on one rank, all layers of the group, scales included. ``kind``: full_attention,
-    sliding_window, mamba, mla, ... as vLLM names its spec. ``replicated``: each tensor-parallel rank keeps a whole copy
-    (MLA), so that bytes must not be added up over ranks.
+    ``references``: table entries over its pool, null blocks aside; shared blocks count once per holder. None where it
+    takes too long to count them. ``block_bytes``: what its layers fill of one block on one rank, scales included; the
+    pool's block is as large as its largest group needs. ``kind``: full_attention, sliding_window, mamba, mla, ...
+    ``copies``: tensor-parallel ranks that keep the same bytes, so that a sum over ranks counts them so often;
+    ``replicated``: all of them do (MLA).
     """
 
     group: int
@@ -51,8 +53,9 @@ class GroupRow(Message, frozen=True, kw_only=True):
     layers: int
     block_tokens: Blocks | None
     block_bytes: Blocks | None
-    references: Blocks
+    references: Blocks | None
     replicated: bool = False
+    copies: int = 1
 
 
 class LeakRow(Message, frozen=True, kw_only=True):
@@ -74,10 +77,13 @@ class LeakRow(Message, frozen=True, kw_only=True):
 
 
 class DelayedRow(Message, frozen=True, kw_only=True):
-    """Finished requests whose blocks are kept for a connector, by peer and direction (send, receive, deferred).
+    """Blocks that are kept for a transfer, by peer and direction.
 
-    ``deferred``: blocks that wait for a step in flight. ``lease_seconds``: after what time the connector gives up by
-    itself, None where it never does. ``expired``: blocks of those requests that have waited longer than that.
+    ``send`` and ``receive``: of finished requests, until the connector signals that the peer has read them, or that what
+    was under way has arrived. ``loading``: of requests that wait for their KV from elsewhere. ``deferred``: given back by
+    their request, but a step in flight may still write them. ``lease_seconds``: after what time the connector gives up
+    by itself, None where it never does. ``expired``: blocks that have waited longer than that. ``tenants``: blocks by
+    tenant.
     """
 
     peer: Name
@@ -87,6 +93,7 @@ class DelayedRow(Message, frozen=True, kw_only=True):
     oldest_seconds: float
     lease_seconds: float | None
     expired: Blocks
+    tenants: Annotated[dict[Name, Blocks], msgspec.Meta(max_length=MAX_TENANTS)] = msgspec.field(default_factory=dict)
 
 
 class PinRow(Message, frozen=True, kw_only=True):
@@ -103,7 +110,9 @@ class PinRow(Message, frozen=True, kw_only=True):
 
 
 class TenantRow(Message, frozen=True, kw_only=True):
-    """One tenant's share. ``held``: blocks, each divided by its reference count; None until first counted.
+    """One tenant's share. ``held``: blocks, each divided by its reference count, as they were ``held_age_seconds`` ago;
+    None until first counted. ``references``: entries of its tables; shared blocks count once per holder.
+    ``quota_blocks``: what the tenant map lets it hold, None without a quota.
 
     ``ended_total`` by ending. ``sessions``: those that are alive or idle for not too long. ``session_idle_seconds``:
     between two turns of one session; ``session_lifetime_seconds``: from its first turn to the end of its last.
@@ -122,16 +131,19 @@ class TenantRow(Message, frozen=True, kw_only=True):
     sessions: Blocks
     session_lifetime_seconds: Histogram | None = None
     session_idle_seconds: Histogram | None = None
+    quota_blocks: Blocks | None = None
+    held_age_seconds: float | None = None
 
 
 class AllocationRow(Message, frozen=True, kw_only=True):
     """How blocks are obtained. ``block_seconds``: one call that takes blocks out of the free queue.
 
-    ``wait_seconds``: from a request's first refused attempt to its success. ``refused_total``: attempts to admit a
-    request that memory refused; ``preempted_total``: running requests put back for memory. ``consecutive_refusals``:
-    since blocks were last granted to a waiting request. ``most_retries``: of the waiting request with the most refused
-    attempts; ``over_three_retries_total``: requests that were refused more than three times.
-    ``waiting_refused``: requests that wait now after a refusal, the oldest since ``oldest_refused_seconds``.
+    ``blocks_taken_total``: out of the free queue, by such a call or by a prefix hit. ``wait_seconds``: from a request's
+    first refused attempt to its success. ``refused_total``: attempts to admit a request that memory refused;
+    ``preempted_total``: running requests put back for memory, None where this vLLM does not show them.
+    ``consecutive_refusals``: since blocks were last granted to a waiting request. ``most_retries``: of the waiting
+    request with the most refused attempts; ``over_three_retries_total``: requests that were refused more than three
+    times. ``waiting_refused``: requests that wait now after a refusal, the oldest since ``oldest_refused_seconds``.
     """
 
     block_seconds: Histogram
@@ -139,7 +151,7 @@ class AllocationRow(Message, frozen=True, kw_only=True):
     blocks_taken_total: Blocks
     blocks_given_back_total: Blocks
     refused_total: Blocks
-    preempted_total: Blocks
+    preempted_total: Blocks | None
     consecutive_refusals: Blocks
     most_consecutive_refusals: Blocks
     most_retries: Blocks
@@ -150,16 +162,19 @@ class AllocationRow(Message, frozen=True, kw_only=True):
 
 class WorkRow(Message, frozen=True, kw_only=True):
     """Tokens computed and why. ``rebuilt_preempted_total``: computed before and lost to a preemption;
-    ``rebuilt_evicted_total``: in a block hash that this engine had cached and evicted. ``rebuild_seconds_total``: the
-    rebuilt tokens' share of the steps that computed them. ``request_seconds``: from a request's admission to the end of
-    its blocks. ``tail_slots``: token slots allocated but not filled now. ``steepest_slope``: most blocks per second
-    that one running request has taken over the last seconds; ``steepest_request`` whose it is.
+    ``rebuilt_evicted_total``: in a block hash that this engine had cached and evicted; None where this vLLM shows no
+    preemptions or no evictions. ``rebuild_seconds_total``: the rebuilt tokens' share of the steps that computed them.
+
+    ``request_seconds``: from a request's admission until its blocks were given back, by its end or by a preemption.
+    ``tail_slots``: token slots allocated but not filled now. ``steepest_slope``: most blocks per second that one long
+    running request has taken over the last ten to twenty seconds, None without one; ``steepest_request`` whose it is (a
+    hash).
     """
 
     scheduled_tokens_total: Blocks
     prefill_tokens_total: Blocks
-    rebuilt_preempted_total: Blocks
-    rebuilt_evicted_total: Blocks
+    rebuilt_preempted_total: Blocks | None
+    rebuilt_evicted_total: Blocks | None
     rebuild_seconds_total: float
     request_seconds: Histogram
     tail_slots: Blocks | None
@@ -168,9 +183,13 @@ class WorkRow(Message, frozen=True, kw_only=True):
 
 
 class SpeculationRow(Message, frozen=True, kw_only=True):
-    """Speculative drafts. ``states``: running requests by drafting state. An interruption is a request that ends or is
-    preempted with drafts not yet committed; its residue is what stays held of it once it has been cleaned up.
-    ``stuck``: requests in one state for longer than ``stuck_after_seconds``.
+    """Speculative drafts. ``rounds_total``: drafts of one request in one step that were verified; ``drafted`` and
+    ``accepted`` are their tokens, those after a request's end aside. ``interruptions_total``: requests that were
+    aborted or preempted with drafts not yet verified, so that interruptions / (rounds + interruptions) is their ratio;
+    ``residue_blocks_total``: blocks that such a request did not give back when it was cleaned up.
+
+    ``states``: requests by drafting state (drafting, committed, aborted) as seen once a second. ``stuck``: those that
+    draft without progress, or were aborted and not cleaned up, for longer than ``stuck_after_seconds``.
     """
 
     drafted_tokens_total: Blocks
@@ -184,7 +203,9 @@ class SpeculationRow(Message, frozen=True, kw_only=True):
 
 
 class EncoderRow(Message, frozen=True, kw_only=True):
-    """The encoder cache, in encoder tokens. ``orphaned``: entries referenced only by requests that no longer exist."""
+    """The encoder cache, in encoder tokens. ``held``: entries that requests refer to; ``freeable``: entries kept in
+    case they are asked for again; the rest is free. ``orphaned``: held, and only for requests that no longer exist.
+    """
 
     capacity: Blocks
     held: Blocks
@@ -195,8 +216,12 @@ class EncoderRow(Message, frozen=True, kw_only=True):
 
 
 class TierRow(Message, frozen=True, kw_only=True):
-    """One offload tier (host memory, disk). ``pending``: jobs under way; ``stuck``: those older than
-    ``stuck_after_seconds``.
+    """One offload tier (``host`` memory, ``disk``, or as the connector calls it), in blocks of the main pool's size.
+
+    ``used``: what transfers under way hold; ``cached``: copies that may be dropped at any time, None where they can't
+    be told from empty blocks. ``pending``: jobs under way; ``stuck``: those older than ``stuck_after_seconds``;
+    ``unseen``: jobs beyond the number that is followed. ``abandoned``: pending ones whose result is not wanted any
+    more, and whose blocks are held until they end.
     """
 
     tier: Name
@@ -206,27 +231,37 @@ class TierRow(Message, frozen=True, kw_only=True):
     oldest_seconds: float | None
     stuck: Blocks
     stuck_after_seconds: float
+    cached: Blocks | None = None
+    abandoned: Blocks = 0
+    unseen: Blocks = 0
 
 
 class WaitingRow(Message, frozen=True, kw_only=True):
-    """Why requests wait: ``reasons`` counts them by reason. ``idle_steps``: steps in a row that scheduled no token
-    although requests exist; ``stalled_seconds`` since a token was last scheduled then, None when tokens flow or nothing
-    is there to do; ``stalled_by`` what stands in the way.
+    """Why requests wait: ``reasons`` counts them by reason; ``unseen`` of them were too many to be looked at.
+
+    ``idle_steps``: steps in a row that scheduled no token although requests exist; ``stalled_seconds`` since a token
+    was last scheduled then, None when tokens flow, nothing is there to do, or the engine is paused on purpose
+    (``stalled_by`` is "paused" then); ``stalled_by`` what stands in the way.
     """
 
     reasons: Annotated[dict[Name, Blocks], msgspec.Meta(max_length=32)]
     idle_steps: Blocks
     stalled_seconds: float | None
     stalled_by: Name = ""
+    unseen: Blocks = 0
 
 
 Rows = msgspec.Meta(max_length=MAX_ROWS)
 
 
 class Detail(Message, frozen=True, kw_only=True):
-    """All sections at ``monotonic`` (CLOCK_MONOTONIC seconds). ``unsupported`` says why a section is None."""
+    """All sections at ``monotonic`` (CLOCK_MONOTONIC seconds). ``unsupported`` says why a section is None.
+
+    ``transfer_id``: what other engines call this one in their ``peer``; empty without a connector.
+    """
 
     monotonic: float
+    transfer_id: Name = ""
     pools: Annotated[tuple[PoolRow, ...], Rows] | None = None
     groups: Annotated[tuple[GroupRow, ...], Rows] | None = None
     leaks: Annotated[tuple[LeakRow, ...], Rows] | None = None

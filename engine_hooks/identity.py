@@ -14,6 +14,7 @@ from typing import Any
 
 from engine_hooks import __version__
 from engine_hooks.auth import Session
+from engine_hooks.members import CORE
 from engine_hooks.settings import Settings
 from engine_hooks.wire import Hello, PoolInfo, Support
 
@@ -41,7 +42,7 @@ def _label(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One engine process. Drawn once, when its engine core has come up."""
+    """One engine process, or one member of an engine. Drawn once, when it has come up."""
 
     name: str
     instance: str
@@ -49,13 +50,32 @@ class Identity:
     index: int
     rank: int
     data_parallel_size: int
+    tensor_parallel_size: int
+    pipeline_parallel_size: int
+    world_size: int
+    local_world_size: int
     engine_version: str
     in_process: bool
+    role: str = CORE
 
     @classmethod
     def of(cls, engine: Any, settings: Settings, *, in_process: bool) -> Identity:
         """Read who ``engine`` (an EngineCore) is."""
         config = getattr(engine, "vllm_config", None)
+        parallel = getattr(config, "parallel_config", None)
+        index = getattr(parallel, "data_parallel_index", None) or getattr(engine, "engine_index", 0)
+        rank = getattr(parallel, "rank", 0)
+        return cls._read(config, settings, CORE, index, rank, in_process=in_process)
+
+    @classmethod
+    def of_member(cls, config: Any, settings: Settings, role: str, index: int, rank: int) -> Identity:
+        """Read who a process with ``config`` (a VllmConfig) is, that works as ``role`` for an engine core."""
+        return cls._read(config, settings, role, index, rank, in_process=False)
+
+    @classmethod
+    def _read(
+        cls, config: Any, settings: Settings, role: str, index: int | None, rank: int | None, *, in_process: bool
+    ) -> Identity:
         parallel = getattr(config, "parallel_config", None)
         try:
             version = importlib.metadata.version("vllm")
@@ -65,11 +85,16 @@ class Identity:
             name=_label(settings.engine_name or _served_name(config)),
             instance=secrets.token_hex(8),
             started_at=time.time(),
-            index=int(getattr(parallel, "data_parallel_index", None) or getattr(engine, "engine_index", 0) or 0),
-            rank=int(getattr(parallel, "rank", 0) or 0),
+            index=int(index or 0),
+            rank=int(rank or 0),
             data_parallel_size=int(getattr(parallel, "data_parallel_size", 1) or 1),
+            tensor_parallel_size=int(getattr(parallel, "tensor_parallel_size", 1) or 1),
+            pipeline_parallel_size=int(getattr(parallel, "pipeline_parallel_size", 1) or 1),
+            world_size=int(getattr(parallel, "world_size", 0) or 0),
+            local_world_size=_local_world_size(parallel),
             engine_version=_label(version),
             in_process=in_process,
+            role=role,
         )
 
     def hello(self, session: Session, pool: PoolInfo | None, audit: Support, idle_period: float) -> Hello:
@@ -92,4 +117,19 @@ class Identity:
             pool=pool,
             audit=audit,
             mac=session.engine_proof(),
+            role=self.role,
+            parent_pid=os.getppid(),
+            tensor_parallel_size=self.tensor_parallel_size,
+            pipeline_parallel_size=self.pipeline_parallel_size,
+            world_size=self.world_size,
+            local_world_size=self.local_world_size,
         )
+
+
+def _local_world_size(parallel: Any) -> int:
+    """Workers on this node; 0 where somebody else places them: Ray, or a launcher with a process for each."""
+    backend = getattr(parallel, "distributed_executor_backend", None)
+    if backend not in ("mp", "uni", None):
+        return 0
+    local = getattr(parallel, "local_world_size", None) or getattr(parallel, "world_size", None)
+    return int(local or 0)

@@ -6,6 +6,7 @@ everything is caught here.
 
 from __future__ import annotations
 
+import importlib
 import logging
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
@@ -19,10 +20,14 @@ def register() -> None:
         settings = Settings.from_environment()
         if not settings.enabled:
             return
-        from engine_hooks.core import hook
         from engine_hooks.identity import share_engine_id
 
         share_engine_id()
-        hook.install(settings)
     except Exception:
         logger.exception("kvtide: the hooks could not be installed; the engine goes on without them")
+        return
+    for name in ("core.hook", "worker.hook", "frontend.member", "frontend.hook"):
+        try:
+            importlib.import_module(f"engine_hooks.{name}").install(settings)
+        except Exception:
+            logger.exception("kvtide: engine_hooks.%s could not be installed; the engine goes on without it", name)

@@ -6,12 +6,14 @@ A bad value never stops an engine: it is reported in one line and the default is
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from engine_hooks.frontend.settings import TenantSettings
 from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
@@ -22,7 +24,9 @@ class Settings:
     """The hooks' configuration.
 
     ``agent_uids``: who may have bound the agent's socket. ``engine_name``: the value of the ``engine`` label;
-    None takes the served model's name.
+    None takes the served model's name. ``pin_seconds``: after what time blocks that an unknown connector may hold count
+    as leaked. ``plain_request_ids``: show ids of requests and sessions as they are, not their hashes. ``tenants``: how
+    requests get a tenant and a session.
     """
 
     enabled: bool
@@ -30,19 +34,43 @@ class Settings:
     key_file: Path
     agent_uids: frozenset[int]
     engine_name: str | None
+    pin_seconds: float = 600.0
+    plain_request_ids: bool = False
+    tenants: TenantSettings = field(default_factory=TenantSettings)
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] | None = None) -> Settings:
-        """Read ``KVTIDE_DISABLE``, ``_SOCKET``, ``_KEY_FILE``, ``_AGENT_UIDS`` and ``_ENGINE_NAME``."""
+        """Read the ``KVTIDE_*`` variables; docs/configuration.md lists them."""
         env = os.environ if env is None else env
         path = Path(env.get("KVTIDE_SOCKET") or DEFAULT_SOCKET)
         return cls(
-            enabled=env.get("KVTIDE_DISABLE", "").strip().lower() in ("", "0", "false", "no"),
+            enabled=not _is_on(env.get("KVTIDE_DISABLE", "")),
             socket=path,
             key_file=Path(env.get("KVTIDE_KEY_FILE") or path.with_name(KEY_NAME)),
             agent_uids=_uids(env.get("KVTIDE_AGENT_UIDS", "")),
             engine_name=env.get("KVTIDE_ENGINE_NAME", "").strip() or None,
+            pin_seconds=_seconds("KVTIDE_PIN_SECONDS", env.get("KVTIDE_PIN_SECONDS", ""), default=600.0),
+            plain_request_ids=_is_on(env.get("KVTIDE_PLAIN_IDS", "")),
+            tenants=TenantSettings.from_environment(env),
         )
+
+
+def _is_on(text: str) -> bool:
+    return text.strip().lower() not in ("", "0", "false", "no")
+
+
+def _seconds(name: str, text: str, default: float) -> float:
+    """A number of seconds above zero; ``default`` when empty or wrong."""
+    if not text.strip():
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < math.inf:
+        logger.warning("kvtide: %s: %r is not a number of seconds above 0; using %g instead", name, text, default)
+        return default
+    return value
 
 
 def _uids(text: str) -> frozenset[int]:

@@ -10,6 +10,7 @@ and counts unknown fields and kinds, so that either side can be newer. The conve
     engine -> Hello       who it is, with a proof of its own
     engine -> Report      ten times a second under load, once a second when idle
     engine -> Detail      once a second
+    member -> MemberReport  once a second: a worker or an API server has no Report and no Detail
     engine -> Heartbeat   from the side thread, while the engine's own thread is silent
     agent  -> SignedOrder
     engine -> OrderResult
@@ -24,6 +25,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from engine_hooks.detail import Detail
+from engine_hooks.members import MemberReport
 from engine_hooks.wire_types import MAX_HOOKS, Blocks, Message, Name, Text
 
 # Where the two meet unless told otherwise; the key lies beside the socket.
@@ -93,9 +95,14 @@ class PoolInfo(Message, frozen=True, kw_only=True):
 class Hello(Message, frozen=True, kw_only=True):
     """Who an engine process is.
 
+    ``role``: "core" for an engine core; "worker" and "frontend" are members of one and send a MemberReport once a
+    second instead of Report and Detail. A worker in its engine core's process has a link of its own.
     ``instance`` is drawn anew by each engine process: a restarted engine is a new one. ``engine_id`` joins the
-    processes of one engine (data-parallel ranks, API servers). ``pid`` and ``pid_namespace`` are the process's own
-    view; the agent knows its own view from the kernel. ``started_at`` is Unix time in seconds.
+    processes of one engine (data-parallel ranks, workers, API servers). ``index``: which data-parallel rank;
+    ``rank``: the worker's in that rank's world, or the API server's number. ``pid`` and ``pid_namespace`` are the
+    process's own view; the agent knows its own view from the kernel; ``parent_pid`` tells whose child a member is, 0
+    where it is not said. ``started_at`` is Unix time in seconds. ``world_size``: workers of this data-parallel rank,
+    on all nodes; ``local_world_size``: those of them on this node. Both are 0 where the hooks can't tell.
     ``in_process``: the engine runs inside its caller's loop, and reports only while it steps.
     """
 
@@ -116,6 +123,12 @@ class Hello(Message, frozen=True, kw_only=True):
     pool: PoolInfo | None
     audit: Support
     mac: bytes
+    role: Name = "core"
+    parent_pid: int = 0
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    world_size: int = 0
+    local_world_size: int = 0
 
 
 class PoolReport(Message, frozen=True, kw_only=True):
@@ -208,6 +221,7 @@ KINDS: dict[str, type[Message]] = {
     "hello": Hello,
     "report": Report,
     "detail": Detail,
+    "member": MemberReport,
     "heartbeat": Heartbeat,
     "order": SignedOrder,
     "result": OrderResult,

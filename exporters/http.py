@@ -12,8 +12,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from agent.state import AgentState
-from exporters.exposition import CONTENT_TYPE, Exposition
+from exporters.exposition import Exposition
 from exporters.landing import page
+from exporters.text import CONTENT_TYPE
 
 Snapshot = Callable[[], AgentState]
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from html import escape
 
+from agent.faces import kept
+from agent.faces.lines import largest, share_of
 from agent.faces.words import invitation, refusals
+from agent.retained import peers_of
 from agent.state import AgentState, EngineState, PoolState
 from agent.units import human_bytes, human_seconds
+from engine_hooks.detail import Detail
 
 _STYLE = """
 :root{color-scheme:light dark}
@@ -21,13 +26,17 @@ section{border:1px solid #8886;border-radius:.5rem;padding:.8rem 1rem;margin:1re
 .verdict{border-left:.35rem solid #d55e00;padding:.3rem .8rem;margin:.6rem 0}
 .resolved{border-color:#009e73}.quiet{opacity:.7}nav a{margin-right:1rem}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.4rem;margin:.5rem 0}
+.lines{display:block}.lines div{display:flex;gap:.8rem}.lines dt{flex:0 0 5.5rem}.lines dd{overflow-wrap:anywhere}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.5rem 0}th,td{text-align:right;padding:0 .8rem}
+th:first-child{text-align:left;padding-left:0;font-weight:400;overflow-wrap:anywhere}
 dt{font-size:.85rem;opacity:.75}dd{margin:0;font-variant-numeric:tabular-nums}
 """
 
 
 def page(state: AgentState) -> str:
     """Return the whole page for ``state``."""
-    engines = "".join(_engine(engine) for engine in state.engines)
+    peers = peers_of((engine.engine, engine.detail) for engine in state.engines)
+    engines = "".join(_engine(engine, peers) for engine in state.engines)
     if not engines:
         engines = (
             f"<section><h2>No engine is connected</h2><p>{escape(invitation(state.link))}</p>"
@@ -44,7 +53,7 @@ def page(state: AgentState) -> str:
     )
 
 
-def _engine(engine: EngineState) -> str:
+def _engine(engine: EngineState, peers: Mapping[str, str]) -> str:
     verdicts = "".join(
         f'<div class="verdict {verdict.phase}"><strong>{escape(verdict.kind)}: {verdict.phase}</strong> since '
         f"{_clock_time(verdict.since)}<br>{escape(verdict.sentence)} {escape(verdict.remedy)}</div>"
@@ -58,8 +67,29 @@ def _engine(engine: EngineState) -> str:
     pool = _pool(engine.pool) if engine.pool else "<p>This engine has no KV pool.</p>"
     if not verdicts:
         verdicts = '<div class="verdict resolved">Nothing is wrong.</div>'
+    told = _detail(engine.detail, peers) if engine.detail else ""
     counts = f"<dl>{_item('running', f'{engine.running}')}{_item('waiting', f'{engine.waiting}')}</dl>"
-    return f"<section>{head}{about}{verdicts}{pool}{counts}{audit}{_cost(engine)}</section>"
+    return f"<section>{head}{about}{verdicts}{pool}{counts}{told}{audit}{_cost(engine)}</section>"
+
+
+def _detail(detail: Detail, peers: Mapping[str, str]) -> str:
+    """Who keeps blocks, and the largest tenants; the rest of the detail is in the state and the metrics."""
+    lines = "".join(
+        f"<div><dt>{escape(label)}</dt><dd>{escape(str(text))}</dd></div>"
+        for label, text, _ in kept.lines(detail, peers)
+    )
+    told = f'<dl class="lines">{lines}</dl>' if lines else ""
+    shown, rest = largest(detail.tenants)
+    rows = "".join(
+        f"<tr><th scope=row>{escape(row.tenant)}</th><td>{share_of(row)}</td><td>{row.running:,}</td>"
+        f"<td>{row.waiting:,}</td></tr>"
+        for row in shown
+    )
+    if not rows:
+        return told
+    more = f'<p class="quiet">{len(rest)} more tenants</p>' if rest else ""
+    head = "".join(f"<th scope=col>{name}</th>" for name in ("tenant", "blocks", "running", "waiting"))
+    return f"{told}<table><tr>{head}</tr>{rows}</table>{more}"
 
 
 def _cost(engine: EngineState) -> str:

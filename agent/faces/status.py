@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agent.faces import detail
 from agent.faces.words import invitation, refusals
+from agent.retained import peers_of
 from agent.state import AgentState, EngineState, PoolState, Verdict
 from agent.units import human_bytes, human_seconds
+from engine_hooks.members import FRONTEND, WORKER
 
 BAR_WIDTH = 40
 # Colours of Okabe and Ito, told apart by the colour-blind; the letters carry the meaning without any colour.
@@ -34,24 +38,29 @@ def render(state: AgentState) -> RenderableType:
         if turned_away := refusals(state.link):
             parts.append(Text(turned_away, style="yellow"))
         return Group(*parts)
-    parts.extend(_engine(engine, state.at) for engine in state.engines)
+    peers = peers_of((engine.engine, engine.detail) for engine in state.engines)
+    parts.extend(_engine(engine, state.at, peers) for engine in state.engines)
     return Group(*parts)
 
 
-def _engine(engine: EngineState, now: float) -> RenderableType:
+def _engine(engine: EngineState, now: float, peers: Mapping[str, str]) -> RenderableType:
     # Text, for a plain string would be read as rich markup.
     title = Text(f"{engine.engine}  vLLM {engine.engine_version}  pid {engine.pid}  {engine.phase}")
     if engine.phase != "live":
         return Panel(Text(f"No values: {engine.reason}."), title=title, title_align="left", border_style="yellow")
-    body: list[RenderableType] = []
+    body: list[RenderableType] = [_verdict(verdict, now) for verdict in engine.verdicts]
+    body = body or [Text("Nothing is wrong.", style="#009e73")]
     if engine.pool is not None:
         body += [_bar(engine.pool), _legend(), _numbers(engine, engine.pool)]
     else:
         body.append(Text("This engine has no KV block pool."))
     if not engine.audit_supported:
         body.append(Text(f"No exact accounting: {engine.audit_reason}.", style="yellow"))
+    if engine.detail is not None and (told := detail.block(engine.detail, peers)):
+        body.append(told)
+    if members := _members(engine):
+        body.append(Text(members))
     body += [_hooks(engine)]
-    body += [_verdict(verdict, now) for verdict in engine.verdicts] or [Text("Nothing is wrong.", style="#009e73")]
     bad = any(verdict.phase != "resolved" for verdict in engine.verdicts)
     return Panel(Group(*body), title=title, title_align="left", border_style="#d55e00" if bad else "#009e73")
 
@@ -108,6 +117,21 @@ def _numbers(engine: EngineState, pool: PoolState) -> Table:
 
 def _count(number: int | None) -> str:
     return "not known" if number is None else f"{number:,}"
+
+
+def _members(engine: EngineState) -> str:
+    """How many workers and API servers report, of how many; nothing where none does and none is expected."""
+    ranks = _share("ranks", engine.up(WORKER), engine.workers_expected)
+    if ranks and engine.world_size is not None and engine.world_size != engine.workers_expected:
+        ranks += f" here, {engine.world_size} on all nodes"
+    servers = _share("api servers", engine.up(FRONTEND), engine.frontends_expected)
+    return ", ".join(filter(None, (ranks, servers)))
+
+
+def _share(words: str, number: int, expected: int | None) -> str:
+    if expected is None:
+        return f"{words} {number}" if number else ""
+    return f"{words} {number}/{expected}"
 
 
 def _hooks(engine: EngineState) -> Text:

@@ -7,6 +7,19 @@ Adding one: a file with a :class:`Detector`, a line in :data:`DETECTORS`, a test
 from __future__ import annotations
 
 from agent.verdicts.base import Detector
+from agent.verdicts.kv_delayed_free import KvDelayedFree
 from agent.verdicts.kv_orphan import KvOrphan
+from agent.verdicts.kv_over_freed import KvOverFreed
+from agent.verdicts.kv_pinned import KvPinned
+from agent.verdicts.kv_stall import KvStall
+from agent.verdicts.spec_residue import SpecResidue
 
-DETECTORS: tuple[Detector, ...] = (KvOrphan(),)
+# In the order in which verdicts are shown: what harms most comes first.
+DETECTORS: tuple[Detector, ...] = (
+    KvOverFreed(),
+    KvStall(),
+    KvOrphan(),
+    KvDelayedFree(),
+    KvPinned(),
+    SpecResidue(),
+)

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.state import PoolState, Verdict, VerdictPhase
+from engine_hooks.detail import Detail
 
 RESOLVED_SHOWN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a detector sees at one moment. ``since``: a time for people, put into ``sentence`` by ``{since}``."""
+    """What a detector sees at one moment; see :class:`agent.state.Verdict`."""
 
     sentence: str
     remedy: str
     evidence: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one engine at one moment. ``detail`` is None where none came or the last one is stale.
+
+    ``running`` and ``waiting`` count requests; ``peers`` are the engines that are ours, by what others call them.
+    """
+
+    pool: PoolState | None
+    detail: Detail | None = None
+    running: int = 0
+    waiting: int = 0
+    peers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Detector(Protocol):
@@ -25,8 +41,8 @@ class Detector(Protocol):
     kind: str
     confirm_seconds: float
 
-    def judge(self, pool: PoolState) -> Finding | None:
-        """Return what is wrong in ``pool``, or None when nothing is or it can't be known."""
+    def judge(self, facts: Facts) -> Finding | None:
+        """Return what is wrong, or None when nothing is or it can't be known."""
         ...
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agent.state import PoolState
+from agent.retained import blame, leaks_of, there_are
 from agent.units import human_bytes
-from agent.verdicts.base import Finding
+from agent.verdicts.base import Facts, Finding
 
 REMEDY = "Leaked blocks come back only when the engine restarts; evicting the prefix cache frees none of them."
 
@@ -15,20 +15,22 @@ class KvOrphan:
     kind = "kv_orphan"
     confirm_seconds = 3.0
 
-    def judge(self, pool: PoolState) -> Finding | None:
+    def judge(self, facts: Facts) -> Finding | None:
         """Return what is orphaned; None when nothing is, or when this engine can't be audited."""
-        if not pool.orphaned:
+        pool = facts.pool
+        if pool is None or not pool.orphaned:
             return None
         number, share = pool.orphaned, pool.orphaned / pool.capacity
         size = pool.bytes_of(number)
-        blocks = "1 KV block is" if number == 1 else f"{number:,} KV blocks are"
         evidence: dict[str, float] = {"orphaned_blocks": number, "orphaned_ratio": share}
         amount = f"{share:.1%} of the pool" if share >= 0.001 else "under 0.1% of the pool"
         if size is not None:
             evidence["orphaned_bytes"] = size
             amount = f"{human_bytes(size)}, {amount}"
+        blocks = there_are(number, "KV block")
+        who = blame(leaks_of(facts.detail, "orphaned"))
         return Finding(
-            sentence=f"{blocks} held by no request ({amount}): leaked, and of no use to anyone.",
+            sentence=f"{blocks} held by no request ({amount}): leaked, and of no use to anyone.{who}",
             remedy=REMEDY,
             evidence=evidence,
         )

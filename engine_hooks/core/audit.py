@@ -1,6 +1,6 @@
-"""The full audit: every block's reference count against what the tables explain, spread over engine steps.
+"""The full audit: every block's reference count against what explains it, spread over engine steps.
 
-One pass walks the holders (tables, deferred frees, pending copies), then the blocks, in slices of bounded time.
+One pass walks the holders (tables, deferred frees, pending copies, pins), then the blocks, in slices of bounded time.
 The engine runs between slices, so a pass proves nothing about a block whose references changed meanwhile, and may
 be wrong about one whose list was moved from one holder to another. Therefore:
 
@@ -14,54 +14,81 @@ A pass that fits into one slice saw everything at one moment: it proves what it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from engine_hooks.core.ledger import ReferenceLedger
-from engine_hooks.core.view import SchedulerView
+from engine_hooks.core.pins import Block
+from engine_hooks.core.pool_view import PoolView
 
 SLICE_SECONDS = 0.0005
 MAX_NAMED = 5_000  # more are counted by the net of references, but not named: sorting them out would take too long
+MAX_SIGHTINGS = 4
 _CHUNK = 1024  # entries between two looks at the clock: about 0.1 ms
+
+# What a pass saw in the tables: the request, and a stretch of its blocks.
+Trace = list[tuple[str, Sequence[Block]]]
 
 
 class _Pass:
-    """One walk and what it has found so far. ``excess``: block id -> references beyond what is explained."""
+    """One walk and what it has found so far. ``excess``: block id -> references beyond what is explained.
 
-    def __init__(self, view: SchedulerView, started: float) -> None:
+    ``referenced``: blocks with a reference. ``trace``: what the tables held when the walk came by. ``outdated``: an
+    older trace, given up piece by piece: dropping 400,000 references at once takes as long as four slices.
+    """
+
+    def __init__(self, view: PoolView, started: float, outdated: Trace) -> None:
         self.started = started
         self.busy_seconds = 0.0
         self.slices_used = 0
         self.unnamed = 0
         self.excess: dict[int, int] = {}
         self.cached_idle = 0
+        self.referenced = 0
+        self.trace: Trace = []
+        self._outdated = outdated
         self.walk = self._walk(view)
 
-    def _walk(self, view: SchedulerView) -> Iterator[None]:
+    def _walk(self, view: PoolView) -> Iterator[None]:
         """Walk the holders, then the blocks, with a break every ``_CHUNK`` entries."""
         blocks = view.pool.blocks
         expected = [0] * len(blocks)
         seen = 0
-        for holder in view.holders():
+        for owner, holder in view.holders():
             for start in range(0, len(holder), _CHUNK):
                 part = holder[start : start + _CHUNK]
                 for block in part:
                     expected[block.block_id] += 1
+                if owner:
+                    self.trace.append((owner, part))
                 seen += len(part)
                 if seen >= _CHUNK:
                     seen = 0
+                    del self._outdated[-2:]
                     yield
+        for lent in view.borrowed():
+            for block in lent:
+                expected[block.block_id] -= 1
         for start in range(0, len(blocks), _CHUNK):
-            chunk, explained = blocks[start : start + _CHUNK], expected[start : start + _CHUNK]
-            if [block.ref_cnt for block in chunk] != explained:
-                for block, references in zip(chunk, explained, strict=True):
-                    if block.ref_cnt != references and not block.is_null:
-                        if len(self.excess) >= MAX_NAMED:
-                            self.unnamed += 1
-                        else:
-                            self.excess[block.block_id] = block.ref_cnt - references
-            self.cached_idle += sum(not block.ref_cnt and block._block_hash is not None for block in chunk)
+            self._compare(blocks[start : start + _CHUNK], expected[start : start + _CHUNK])
+            del self._outdated[-2:]
             yield
+
+    def _compare(self, chunk: list[Block], expected: list[int]) -> None:
+        references = [block.ref_cnt for block in chunk]
+        self.referenced += len(references) - references.count(0)
+        if references != expected:
+            for block, found, explained in zip(chunk, references, expected, strict=True):
+                self.referenced -= found < 0
+                if found != explained and not block.is_null:
+                    if len(self.excess) >= MAX_NAMED:
+                        self.unnamed += 1
+                    else:
+                        self.excess[block.block_id] = found - explained
+        self.cached_idle += sum(not block.ref_cnt and block._block_hash is not None for block in chunk)
+        if chunk[0].is_null and chunk[0].ref_cnt > 0:
+            self.referenced -= 1  # the null block stands first; its count means nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +98,9 @@ class Finding:
     ``excess``: block id -> unexplained references (> 0: orphaned, < 0: over-freed), confirmed by two passes.
     ``cached_idle`` was counted at ``finished`` (monotonic seconds). ``still``: nothing changed during the pass, so that
     its verdict covers every block. ``orphaned`` and ``over_freed`` count the blocks of ``excess``, ``net`` is its sum.
-    ``unjudged``: blocks with an excess that changed, that a second pass must confirm, or
-    that were too many to name.
+    ``unjudged``: blocks with an excess that changed, that a second pass must confirm, or that were too many to name.
+    ``since``: when each block of ``excess`` was first seen with one; ``references``: its count at the end of the pass.
+    ``lost``: blocks without a reference that are not in the free queue either; None where the pool moved meanwhile.
     """
 
     excess: dict[int, int]
@@ -81,6 +109,9 @@ class Finding:
     still: bool
     passes: int
     unjudged: int = 0
+    since: dict[int, float] = field(default_factory=dict)
+    references: dict[int, int] = field(default_factory=dict)
+    lost: int | None = None
     orphaned: int = field(init=False)
     over_freed: int = field(init=False)
     net: int = field(init=False)
@@ -97,12 +128,13 @@ class Audit:
     """Runs passes over one pool, a slice at a time, on the engine's own thread between two steps.
 
     ``min_period``: seconds between the starts of two passes that nothing asked for; stretched so that passes take
-    at most ``duty`` of the thread's time.
+    at most ``duty`` of the thread's time. ``sightings``: blocks with an excess that was
+    not there before, and what the tables held in the pass before: who held them last is in there.
     """
 
     def __init__(
         self,
-        view: SchedulerView,
+        view: PoolView,
         ledger: ReferenceLedger,
         *,
         min_period: float = 1.0,
@@ -116,13 +148,22 @@ class Audit:
         self._clock = clock
         self._pass: _Pass | None = None
         self._suspects: dict[int, int] = {}
+        self._suspected: dict[int, float] = {}
         self._next_start = 0.0
+        self.sightings: deque[tuple[frozenset[int], Trace]] = deque(maxlen=MAX_SIGHTINGS)
+        self._trace: Trace = []
+        self._outdated: Trace = []
         self.finding = Finding(excess={}, cached_idle=0, finished=0.0, still=False, passes=0)
 
     @property
     def wants_more(self) -> bool:
         """Whether a pass is under way or was asked for."""
         return self._pass is not None or self._next_start == 0.0
+
+    @property
+    def suspects(self) -> dict[int, int]:
+        """Block id -> excess, of blocks that one more pass must confirm."""
+        return self._suspects
 
     def request(self) -> None:
         """Ask for a pass now: the counted references do not match the tables, or the agent wants to know."""
@@ -135,7 +176,7 @@ class Audit:
         if found is None:
             if begun < self._next_start:
                 return False
-            found = self._pass = _Pass(self._view, begun)
+            found = self._pass = _Pass(self._view, begun, outdated=self._outdated)
             if self._ledger.changed is None:
                 self._ledger.changed = set()
         found.slices_used += 1
@@ -147,7 +188,7 @@ class Audit:
                     return False
         except BaseException:
             # Half a walk proves nothing: the next pass starts anew.
-            self._pass, self._suspects, self._ledger.changed = None, {}, None
+            self._pass, self._suspects, self._suspected, self._ledger.changed = None, {}, {}, None
             raise
         now = self._clock()
         found.busy_seconds += now - begun
@@ -176,6 +217,7 @@ class Audit:
             # One that is known keeps its name while its block changes, as long as an excess is seen on it at all.
             confirmed |= {block: by for block, by in known.items() if block in changed and block in found.excess}
         pending = {block: by for block, by in excess.items() if block not in confirmed}
+        first = {**self._suspected, **self.finding.since}
         self.finding = Finding(
             excess=confirmed,
             cached_idle=found.cached_idle,
@@ -183,8 +225,16 @@ class Audit:
             still=not changed,
             passes=self.finding.passes + 1,
             unjudged=sum(block not in confirmed for block in found.excess) + found.unnamed,
+            references={block: self._view.pool.blocks[block].ref_cnt for block in confirmed},
+            since={block: first.get(block, found.started) for block in confirmed},
+            lost=None if changed else max(0, self._view.held() - found.referenced),
         )
+        self._suspected = {block: first.get(block, found.started) for block in pending}
+        if new := frozenset(excess).difference(known, self._suspects):
+            self.sightings.append((new, self._trace))
         self._suspects = pending
+        self._outdated.extend(self._trace)
+        self._trace = found.trace
         # The pass that judges the suspects again must know of every change since this one ended.
         self._ledger.changed = set() if pending else None
         self._pass = None

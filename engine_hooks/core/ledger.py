@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from engine_hooks.core.view import Block, SchedulerView, count_nulls
+from engine_hooks.core.pins import Block
+from engine_hooks.core.pool_view import PoolView, count_nulls
 from engine_hooks.guard import Guard
 
 _TIMED_CALLS = 17  # a prime: calls come in patterns, and not always the same one may be timed
@@ -36,10 +37,11 @@ class ReferenceLedger:
 
     HOOK = "ledger"
 
-    def __init__(self, view: SchedulerView, guard: Guard) -> None:
+    def __init__(self, view: PoolView, guard: Guard) -> None:
         self._view = view
         self._guard = guard
         self._nulls = view.may_hold_nulls
+        self._several = view.several
         self.references = self.recount()
         self.changed: set[int] | None = None
         self.seconds = 0.0
@@ -82,6 +84,8 @@ class ReferenceLedger:
             for group in blocks:
                 self._count(group, sign)
             return
+        if self._several:
+            blocks = [block for block in blocks if block.pool is self._view.pool]  # vLLM hands the others on
         number = len(blocks)
         if self._nulls:
             number -= count_nulls(blocks)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
+import secrets
 from dataclasses import dataclass
+from hmac import compare_digest
 from typing import Any
 
-# The key in ``sampling_params.extra_args`` under which the front end's marks travel to the scheduler.
+from engine_hooks.frontend.settings import TenantSettings
+from engine_hooks.names import HASH_CHARACTERS, MAX_NAME, NO_TENANT, printable, short_hash
+
+__all__ = [
+    "HASH_CHARACTERS", "MARKS_KEY", "MAX_NAME", "NO_TENANT", "Marks", "front_marks", "marks_of", "printable",
+    "share_token", "short_hash", "use",
+]  # fmt: skip
+
+# The key in ``sampling_params.extra_args`` under which the front end's marks travel to the scheduler. A client can
+# write there too (``vllm_xargs``), and not every front end is ours: the token, which only the processes of one engine
+# know, tells the two apart.
 MARKS_KEY = "kvtide"
-NO_TENANT = "none"
-HASH_CHARACTERS = 12
-MAX_NAME = 64
+TOKEN_VARIABLE = "KVTIDE_MARKS_TOKEN"  # noqa: S105 - the name of the variable
+
+_settings = TenantSettings()  # one environment, one configuration per process
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +33,37 @@ class Marks:
     session: str = ""
 
 
+def share_token() -> None:
+    """Draw this engine's token, unless a parent process did: children inherit it through the environment."""
+    os.environ.setdefault(TOKEN_VARIABLE, secrets.token_hex(16))
+
+
+def use(settings: TenantSettings) -> None:
+    """Have this process name tenants by ``settings`` where no front end of ours did."""
+    global _settings  # noqa: PLW0603 - observers ask for marks without knowing any settings
+    _settings = settings
+
+
+def front_marks(tenant: str, session: str) -> dict[str, str]:
+    """Return what travels under :data:`MARKS_KEY`, signed for this engine's own scheduler."""
+    return {"tenant": tenant, "session": session, "token": os.environ.get(TOKEN_VARIABLE, "")}
+
+
 def marks_of(request: Any) -> Marks:
     """Return the marks of a scheduler's request: those of the front end, else what the request itself carries."""
     extra = getattr(getattr(request, "sampling_params", None), "extra_args", None)
     marks = extra.get(MARKS_KEY) if isinstance(extra, dict) else None
-    if not isinstance(marks, dict):
-        marks = {}
-    lora = getattr(getattr(request, "lora_request", None), "lora_name", None)
-    tenant = marks.get("tenant") or lora or NO_TENANT
-    session = marks.get("session") or getattr(request, "session_id", None) or ""
-    return Marks(tenant=printable(str(tenant)), session=printable(str(session)) if session else "")
+    session = getattr(request, "session_id", None) or ""
+    if isinstance(marks, dict) and _believed(marks):
+        tenant, session = str(marks.get("tenant") or ""), str(marks.get("session") or session)
+    else:
+        # Not from our front end: an engine in its caller's process, gRPC, a front end that is no Python.
+        lora = getattr(getattr(request, "lora_request", None), "lora_name", None)
+        tenant = _settings.of_request(getattr(request, "cache_salt", None), lora, {})
+    return Marks(tenant=printable(tenant) or NO_TENANT, session=printable(session))
 
 
-def printable(text: str) -> str:
-    """Return ``text`` as a label value: printable ASCII, at most 64 characters."""
-    return "".join(c if " " <= c <= "~" else "_" for c in text[:MAX_NAME])
-
-
-def short_hash(text: str) -> str:
-    """Return twelve hexadecimal digits that stand for ``text``: the same for the same text on every node."""
-    return hashlib.blake2b(text.encode(errors="replace"), digest_size=HASH_CHARACTERS // 2).hexdigest()
+def _believed(marks: dict[str, Any]) -> bool:
+    """Whether ``marks`` were set by this engine's front end. Without a token there is no front end, and no client."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    return token is None or compare_digest(token.encode(), str(marks.get("token", "")).encode())

@@ -1,6 +1,6 @@
 """Observers: each knows one thing about an engine beyond its counters, and fills one section of the Detail.
 
-Adding one: a file with an :class:`Observer`, a line in :data:`OBSERVERS`, a section in ``detail.py``, a test.
+Adding one: a file with an :class:`Observer`, a line in ``registry.py``, a section in ``detail.py``, a test.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
 from engine_hooks.guard import Guard
@@ -25,6 +26,7 @@ class Context:
     taps: Taps
     guard: Guard
     settings: Settings
+    accounts: KVAccounts
     clock: Callable[[], float]
 
 
@@ -47,6 +49,3 @@ class Observer(Protocol):
 
 class UnsupportedError(Exception):
     """This engine lacks what an observer needs; the text says what, for people."""
-
-
-OBSERVERS: tuple[type[Observer], ...] = ()

@@ -15,7 +15,9 @@ from engine_hooks import wire
 from engine_hooks.auth import Session
 from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.core.audit import SLICE_SECONDS
-from engine_hooks.core.observers import OBSERVERS, Context, Observer, UnsupportedError
+from engine_hooks.core.delayed import transfer_id
+from engine_hooks.core.observers import Context, Observer, UnsupportedError
+from engine_hooks.core.registry import OBSERVERS
 from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
 from engine_hooks.detail import Detail
@@ -44,7 +46,7 @@ class EngineReporter:
         self._guard = Guard()
         self._identity = Identity.of(engine, settings, in_process=wake is None)
         self._view = SchedulerView(engine.scheduler)
-        self._accounts = KVAccounts(self._view, self._guard)
+        self._accounts = KVAccounts(self._view, self._guard, pin_seconds=settings.pin_seconds)
         self._taps = Taps(engine.scheduler, self._guard)
         self._settings = settings
         self._observers: dict[str, Observer] = {}
@@ -66,7 +68,13 @@ class EngineReporter:
         """Wrap the pool, test the accounts and start the link."""
         self._guard.run("start", self._accounts.start)
         context = Context(
-            self._view.scheduler, self._view, self._taps, self._guard, self._settings, clock=time.monotonic
+            self._view.scheduler,
+            self._view,
+            self._taps,
+            self._guard,
+            self._settings,
+            self._accounts,
+            clock=time.monotonic,
         )
         for make in OBSERVERS:
             self._guard.run(make.HOOK, self._observe, make, context)
@@ -165,7 +173,8 @@ class EngineReporter:
         sections: dict[str, Any] = {
             name: self._guard.run(observer.HOOK, observer.section, now) for name, observer in self._observers.items()
         }
-        self._link.send(Detail(monotonic=now, unsupported=self._unsupported, **sections))
+        transfer = transfer_id(self._view.scheduler)
+        self._link.send(Detail(monotonic=now, transfer_id=transfer, unsupported=self._unsupported, **sections))
 
     # -- the link's side thread ---------------------------------------------------------------------------
 

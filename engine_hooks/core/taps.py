@@ -19,7 +19,8 @@ Listener = Callable[..., None]
 class Taps:
     """Events of one scheduler, on the engine's thread. Lists of functions, called in the order of their arrival.
 
-    ``added(request)``: a new request was accepted. ``ending(request)``: it has its final status and still holds what it
+    ``added(request)``: a new request was accepted. ``finishing(ids, status)`` and ``finished(ids, status)``: around an
+    end that came from outside the scheduler (a client that went away, a shutdown). ``ending(request)``: it has its final status and still holds what it
     held; ``ended(request)``: it was let go, or its blocks are kept for a connector (then it is still in
     ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment when a finished
     request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a preemption.
@@ -31,6 +32,8 @@ class Taps:
         self._scheduler = scheduler
         self._guard = guard
         self.added: list[Listener] = []
+        self.finishing: list[Listener] = []
+        self.finished: list[Listener] = []
         self.ending: list[Listener] = []
         self.ended: list[Listener] = []
         self.releasing: list[Listener] = []
@@ -47,6 +50,7 @@ class Taps:
     def install(self) -> None:
         """Wrap the methods that somebody listens to; what this vLLM lacks is noted in ``missing``."""
         self._around("add_request", [], self.added)
+        self._around("finish_requests", self.finishing, self.finished, arguments=2)
         self._around("_free_request", self.ending, self.ended)
         self._around("_free_blocks", self.releasing, self.released)
         self._around("_preempt_request", self.preempting, self.preempted)

@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from agent.state import AgentState
+from engine_hooks.detail import Detail, Histogram
 from exporters.catalogue import Metric
 
 
 class Sample(NamedTuple):
-    """One value of ``metric``; ``labels`` in the catalogue's order. A value that is not known makes no sample."""
+    """One value of ``metric``: a histogram where that is its type, else a number. ``labels`` in the catalogue's order.
+
+    A value that is not known makes no sample.
+    """
 
     metric: Metric
     labels: tuple[str, ...]
-    value: float
+    value: float | Histogram
 
 
 Collect = Callable[[AgentState], Iterator[Sample]]
@@ -24,3 +28,18 @@ def known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Itera
     """Yield a sample, or nothing when the value is not known: absent is not zero."""
     if value is not None:
         yield Sample(metric, labels, value)
+
+
+def sound(metric: Metric, labels: tuple[str, ...], value: Histogram | None) -> Iterator[Sample]:
+    """Yield a sample of a histogram, or nothing when there is none or what came is not one."""
+    if value is None or len(value.counts) != len(value.bounds) + 1 or min(value.counts) < 0:
+        return
+    if all(lower < upper for lower, upper in zip(value.bounds, value.bounds[1:], strict=False)):
+        yield Sample(metric, labels, value)
+
+
+def details(state: AgentState) -> Iterator[tuple[str, Detail]]:
+    """Yield the label and the detail of each engine that has told one."""
+    for engine in state.engines:
+        if engine.detail is not None:
+            yield engine.engine, engine.detail

@@ -32,7 +32,8 @@ from tests.bed.scheduler import make_config, make_request
 # What tests.bed.scheduler sets in the environment must be there before vLLM is imported.
 from vllm.plugins import load_general_plugins
 from vllm.v1.engine import EngineCoreRequestType
-from vllm.v1.engine.core import EngineCoreProc, EngineShutdownState
+from vllm.v1.engine import core as engine_core
+from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 MAX_MODEL_LEN = 4096
@@ -92,8 +93,8 @@ class FakeClientCore(EngineCoreProc):
         self.input_queue.put_nowait((EngineCoreRequestType.ADD, (request, 0)))
 
     def end(self) -> None:
-        """Ask the busy loop to end; for other threads than the engine's."""
-        self.shutdown_state = EngineShutdownState.REQUESTED
+        """Ask the busy loop to end; for other threads than the engine's. Needs a vLLM that has this state."""
+        self.shutdown_state = engine_core.EngineShutdownState.REQUESTED
         self.input_queue.put_nowait((EngineCoreRequestType.WAKEUP, None))
 
 

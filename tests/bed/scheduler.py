@@ -7,6 +7,7 @@ computed its whole context); who holds which block is decided by vLLM's own code
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import random
 from collections.abc import Callable
@@ -17,6 +18,7 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
+import numpy as np
 import torch
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
@@ -35,6 +37,10 @@ VOCAB = 512
 FIRST_PLAIN_TOKEN = 3
 
 Hasher = Callable[[Request], list[Any]]
+
+# What differs between the versions of vLLM that `make compat` runs.
+_NO_EOS: dict[str, Any] = {"eos_token_id": None} if "eos_token_id" in inspect.signature(Request).parameters else {}
+_TAKES_ARRAYS = "ndarray" in str(ModelRunnerOutput.__dataclass_fields__["sampled_token_ids"].type)
 
 
 def make_config(
@@ -120,17 +126,18 @@ def make_request(
         sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
         pooling_params=None,
         block_hasher=hasher or _hasher(block_size),
+        **_NO_EOS,
     )
 
 
 def fake_output(scheduled: SchedulerOutput, requests: dict[str, Request], token: int = 5) -> ModelRunnerOutput:
     """Return what a model would for this step: one token per request whose context is computed, else none."""
     ids = list(scheduled.num_scheduled_tokens)
-    done = [requests[i].num_computed_tokens >= requests[i].num_tokens for i in ids]
+    tokens: list[Any] = [[token] if requests[i].num_computed_tokens >= requests[i].num_tokens else [] for i in ids]
     return ModelRunnerOutput(
         req_ids=ids,
         req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
-        sampled_token_ids=[[token] if complete else [] for complete in done],
+        sampled_token_ids=[np.array(sampled) for sampled in tokens] if _TAKES_ARRAYS else tokens,
         logprobs=None,
         prompt_logprobs_dict={},
         pooler_output=[],

@@ -52,7 +52,7 @@ class Workload:
     name: str
     shows: frozenset[str]
     blocks: int = 400
-    requests: int = 50
+    requests: int = 40
     prompt: tuple[int, int] = (20, 200)
     output: tuple[int, int] = (3, 40)
     shared: int = 0
@@ -73,7 +73,7 @@ ABORTS = frozenset({"abort waiting", "abort running", "abort preempted", "abort 
 WORKLOADS = (
     Workload("prefix sharing", frozenset({"hit", "shared block"}), shared=96, prompt=(100, 220)),
     Workload("preemption", frozenset({"preemption"}), **TIGHT),
-    Workload("aborts at every stage", ABORTS, **TIGHT, running=8, abort_ratio=0.8, shared=32, prompt=(40, 200)),
+    Workload("aborts at every stage", ABORTS, **TIGHT, requests=60, abort_ratio=0.6, shared=32, prompt=(40, 200)),
     Workload("chunked prefill", frozenset({"chunk", "hit"}), budget=64, shared=48, prompt=(60, 300)),
     Workload("caching off", frozenset({"preemption"}), **TIGHT, caching=False, shared=48, prompt=(60, 200)),
     Workload(
@@ -235,7 +235,7 @@ def make_workload_config(workload: Workload) -> VllmConfig:
             target_model_config=base.model_config,
             target_parallel_config=ParallelConfig(),
         )
-    return VllmConfig(
+    config = VllmConfig(
         model_config=base.model_config,
         scheduler_config=SchedulerConfig(
             max_num_seqs=workload.running,
@@ -251,6 +251,9 @@ def make_workload_config(workload: Workload) -> VllmConfig:
         device_config=base.device_config,
         speculative_config=speculation,
     )
+    # vLLM turns it off where the platform is a CPU; scheduler and engine core are the same everywhere.
+    config.scheduler_config.async_scheduling = workload.asynchronous
+    return config
 
 
 class Play:

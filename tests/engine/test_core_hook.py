@@ -20,7 +20,10 @@ from vllm.v1.engine.core import DPEngineCoreProc, EngineCore, EngineCoreProc
 from engine_hooks import plugin
 from engine_hooks.core import hook as core_hook
 from engine_hooks.core.accounts import KVAccounts
+from engine_hooks.frontend import hook as frontend_hook
+from engine_hooks.frontend import member
 from engine_hooks.settings import Settings
+from engine_hooks.worker import hook as worker_hook
 from tests.bed.agent import AgentProcess
 from tests.bed.fake_executor import BLOCK_SIZE, FakeExecutor
 from tests.bed.scheduler import MODEL_DIR, make_config, make_request
@@ -186,12 +189,14 @@ def test_entry_point_catches_everything(monkeypatch: pytest.MonkeyPatch, caplog:
     def explode(_: Settings) -> None:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(core_hook, "install", explode)
+    parts = [core_hook, worker_hook, member, frontend_hook]
+    for part in parts:
+        monkeypatch.setattr(part, "install", explode)
     plugin.register()
     assert caplog.text == "", "switched off, it does nothing at all"
     monkeypatch.delenv("KVTIDE_DISABLE")
     plugin.register()
-    assert "could not be installed" in caplog.text
+    assert [f"{part.__name__} could not be installed" in caplog.text for part in parts] == [True] * len(parts)
 
 
 def test_a_vllm_that_we_do_not_know_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
@@ -248,10 +253,16 @@ def test_engine_in_its_callers_process(tmp_path: Path) -> None:
             assert engine["steps"] > 150
             assert engine["pool"]["capacity"] == 199
             assert (engine["pool"]["held"], engine["pool"]["orphaned"]) == (0, 0)
+            # Its worker lives in the same process and has a link of its own.
+            agent.wait(lambda: any(member["up"] for member in agent.engine()["members"]), 5.0)
+            (worker,) = agent.engine()["members"]
+            assert (worker["role"], worker["rank"], worker["pid"]) == ("worker", 0, process.pid)
+            assert worker["worker"]["kv_bytes"] == 200 * engine["pool"]["block_bytes"]
             process.stdin.write("\n")
             process.stdin.flush()
             assert "CLOSED" in process.stdout.readline()
             agent.wait(lambda: agent.engines() == [], 3.0)
+            agent.wait(lambda: agent.state()["unjoined_members"] == 0, 3.0)
         finally:
             process.kill()
             process.communicate()

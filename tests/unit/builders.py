@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.state import AgentState, EngineState, HookState, LinkState, PoolState, Verdict
+from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Verdict
+from engine_hooks.members import FrontendRow, WorkerRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
+from tests.unit.details import make_detail
 
 MIB = 1024 * 1024
 
@@ -83,6 +85,9 @@ def make_pool(**changes: Any) -> PoolState:
         "ledger_drift": 2,
         "block_tokens": 16,
         "block_bytes": MIB,
+        "delayed": 40,
+        "deferred": 7,
+        "pinned": 24,
     }
     return PoolState(**values | changes)
 
@@ -113,6 +118,42 @@ def make_verdict(**changes: Any) -> Verdict:
     return Verdict(**values | changes)
 
 
+def make_worker(**changes: Any) -> MemberState:
+    """Rank 1 of a tensor-parallel engine."""
+    row = WorkerRow(
+        tensor_parallel_rank=1,
+        pipeline_parallel_rank=0,
+        device="cuda:0",
+        device_uuid="GPU-1",
+        kv_bytes=1001 * MIB,
+        kv_blocks=1001,
+        parameter_bytes=2000 * MIB,
+    )
+    values: dict[str, Any] = {
+        "role": "worker",
+        "rank": 1,
+        "pid": 4322,
+        "own_pid": 22,
+        "pid_namespace": 4026531836,
+        "host": "node",
+        "started_at": 1_700_000_000.0,
+        "up": True,
+        "link_up": True,
+        "heard_age_seconds": 0.5,
+        "resident_bytes": 3000 * MIB,
+        "worker": row,
+        "frontend": None,
+    }
+    return MemberState(**values | changes)
+
+
+def make_frontend(**changes: Any) -> MemberState:
+    """The only API server, with five requests in flight."""
+    row = FrontendRow(count=1, requests=5)
+    values: dict[str, Any] = {"role": "frontend", "rank": 0, "pid": 4320, "worker": None, "frontend": row}
+    return make_worker(**values | {"resident_bytes": 700 * MIB} | changes)
+
+
 def make_engine(**changes: Any) -> EngineState:
     """A live engine that says everything there is to say."""
     values: dict[str, Any] = {
@@ -139,6 +180,10 @@ def make_engine(**changes: Any) -> EngineState:
         "audit_reason": "",
         "hooks": make_hooks(),
         "verdicts": (make_verdict(),),
+        "detail": make_detail(),
+        "workers_expected": 2,
+        "frontends_expected": 1,
+        "members": (make_worker(), make_frontend()),
     }
     return EngineState(**values | changes)
 
@@ -159,6 +204,10 @@ def make_silent(**changes: Any) -> EngineState:
         "pool": None,
         "hooks": None,
         "verdicts": (),
+        "detail": None,
+        "workers_expected": None,
+        "frontends_expected": None,
+        "members": (),
     }
     return make_engine(**values | changes)
 

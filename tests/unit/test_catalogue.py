@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from engine_hooks.detail import Histogram
 from exporters import docs
 from exporters.catalogue import CATALOGUE, Metric
 from exporters.collectors import COLLECTORS
@@ -29,7 +30,7 @@ def values(samples: list[Sample]) -> dict[tuple[str, tuple[str, ...]], float]:
 @pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)
 def test_names_types_units_and_labels(metric: Metric) -> None:
     assert re.fullmatch(r"kvtide(_[a-z0-9]+)+", metric.name)
-    assert metric.type in {"gauge", "counter"}
+    assert metric.type in {"gauge", "counter", "histogram"}
     assert metric.name.endswith("_total") == (metric.type == "counter")
     assert not metric.name.endswith(("_sum", "_count", "_bucket", "_created"))
     assert not FOREIGN_UNITS.search(metric.name)
@@ -63,6 +64,7 @@ def test_every_sample_has_a_value_for_each_label_and_none_twice() -> None:
         assert sample.metric in CATALOGUE
         assert len(sample.labels) == len(sample.metric.labels)
         assert all(isinstance(label, str) for label in sample.labels)
+        assert isinstance(sample.value, Histogram) == (sample.metric.type == "histogram")
     assert len(values(samples)) == len(samples)
 
 
@@ -82,6 +84,9 @@ def test_numbers_come_out_as_they_went_in() -> None:
         "kvtide_kv_blocks_empty": 500,
         "kvtide_kv_blocks_orphaned": 4,
         "kvtide_kv_blocks_over_freed": 1,
+        "kvtide_kv_blocks_delayed": 40,
+        "kvtide_kv_blocks_deferred": 7,
+        "kvtide_kv_blocks_pinned": 24,
         "kvtide_kv_block_bytes": mib,
         "kvtide_kv_capacity_bytes": 1000 * mib,
         "kvtide_kv_held_bytes": 300 * mib,
@@ -120,6 +125,9 @@ def test_an_engine_that_is_not_live_has_only_its_identity() -> None:
         ("empty", {"kvtide_kv_blocks_empty", "kvtide_kv_empty_bytes"}),
         ("orphaned", {"kvtide_kv_blocks_orphaned", "kvtide_kv_orphaned_bytes"}),
         ("over_freed", {"kvtide_kv_blocks_over_freed"}),
+        ("delayed", {"kvtide_kv_blocks_delayed"}),
+        ("deferred", {"kvtide_kv_blocks_deferred"}),
+        ("pinned", {"kvtide_kv_blocks_pinned"}),
         (
             "block_bytes",
             {"kvtide_kv_block_bytes"}

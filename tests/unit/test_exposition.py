@@ -6,16 +6,28 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
+from engine_hooks.detail import Histogram
+from exporters import catalogue
 from exporters.catalogue import CATALOGUE
+from exporters.collectors import COLLECTORS
+from exporters.collectors.base import Sample
 from exporters.exposition import Exposition
+from exporters.text import text_of
 from tests.unit.builders import make_engine, make_state
+from tests.unit.details import make_histogram
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 
@@ -38,7 +50,8 @@ def test_a_parser_reads_every_family_with_its_type_and_help() -> None:
     for metric in CATALOGUE:
         family = families[metric.name.removesuffix("_total")]
         assert (family.type, family.documentation) == (metric.type, metric.help)
-        assert {sample.name for sample in family.samples} == {metric.name}
+        parts = ("_bucket", "_count", "_sum") if metric.type == "histogram" else ("",)
+        assert {sample.name for sample in family.samples} == {metric.name + part for part in parts}
 
 
 def test_families_come_in_the_catalogues_order() -> None:
@@ -76,8 +89,57 @@ _TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"])) | st
 
 @given(_TEXT)
 def test_any_label_survives(name: str) -> None:
-    text = Exposition().render(make_state(make_engine(engine=name)), compressed=False)
+    text = Exposition().render(make_state(make_engine(engine=name, detail=None)), compressed=False)
     assert parsed(text)["kvtide_requests_waiting"] == {(("engine", name),): 3.0}
+
+
+def theirs(samples: list[Sample]) -> bytes:
+    """What prometheus_client makes of ``samples``."""
+    kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+    families = {}
+    for metric, labels, value in samples:
+        family = families.setdefault(metric.name, kinds[metric.type](metric.name, metric.help, labels=metric.labels))
+        if isinstance(value, Histogram):
+            bounds, counts = [*map(str, value.bounds), "+Inf"], accumulate(value.counts)
+            family.add_metric(labels, [*zip(bounds, counts, strict=True)], value.sum)
+        else:
+            family.add_metric(labels, float(value))
+
+    class Families(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from families.values()
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Families())
+    return generate_latest(registry)
+
+
+def test_prometheus_client_says_the_same() -> None:
+    state = make_state()
+    samples = [sample for collect in COLLECTORS for sample in collect(state)]
+    assert parsed(Exposition().render(state, compressed=False)) == parsed(theirs(samples))
+
+
+@given(st.lists(st.tuples(_TEXT, _TEXT, st.floats(allow_nan=False)), max_size=4, unique_by=lambda row: row[:2]))
+def test_prometheus_client_says_the_same_of_any_labels_and_values(rows: list[tuple[str, str, float]]) -> None:
+    samples = [Sample(catalogue.TENANT_HELD, row[:2], row[2]) for row in rows]
+    samples += [
+        Sample(catalogue.TENANT_IDLE, row[:2], Histogram(bounds=(0.5, 1e-7 + 1), counts=(1, 0, 7), sum=row[2]))
+        for row in rows
+    ]
+    assert parsed(text_of(samples).encode()) == parsed(theirs(samples))
+
+
+def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
+    text = text_of([Sample(catalogue.ADMISSION_WAIT, ("m",), make_histogram())])
+    assert text.splitlines()[1:] == [
+        "# TYPE kvtide_admission_wait_seconds histogram",
+        'kvtide_admission_wait_seconds_bucket{engine="m",le="0.1"} 5.0',
+        'kvtide_admission_wait_seconds_bucket{engine="m",le="1.0"} 8.0',
+        'kvtide_admission_wait_seconds_bucket{engine="m",le="+Inf"} 10.0',
+        'kvtide_admission_wait_seconds_count{engine="m"} 10.0',
+        'kvtide_admission_wait_seconds_sum{engine="m"} 7.5',
+    ]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from agent.state import AgentState
 from exporters.exposition import Exposition
 from exporters.http import build_app
 from tests.unit.builders import make_engine, make_pool, make_silent, make_state, make_verdict
+from tests.unit.details import make_detail, make_leak, make_tenant
 
 ROUTES = ("/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/state")
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -88,6 +89,9 @@ def test_the_page_has_every_number_and_no_script() -> None:
         "kv_orphan: confirmed",
         make_verdict().sentence,
         make_verdict().remedy,
+        "<dt>leaked</dt><dd>4 blocks: tenant acme, request 3fa2b1c4d5e6, aborted at the front end 14 s ago</dd>",
+        "<dt>kept</dt><dd>40 blocks of 3 requests for 10.0.0.7:5600 (send), oldest 42 s of a lease of 8 min</dd>",
+        "<th scope=row>acme</th><td>180 of 400</td><td>5</td><td>2</td>",
         f"No values: {make_silent().reason}.",
     ):
         assert part in text
@@ -119,6 +123,21 @@ def test_the_page_without_engines_says_who_was_turned_away() -> None:
     assert "refused since the agent started: 3 because the user is not admitted (link.group" in text
     quiet = msgspec.structs.replace(state.link, refused_peers={"uid": 0})
     assert "refused" not in client(msgspec.structs.replace(state, link=quiet)).get("/").text
+
+
+def test_the_page_of_an_engine_that_tells_no_detail_has_none() -> None:
+    text = client(make_state(make_engine(detail=None))).get("/").text
+    assert "<table>" not in text
+    assert "leaked" not in text.replace(make_verdict().sentence, "")
+
+
+@pytest.mark.parametrize(
+    "change", [{"leaks": (make_leak(tenant=HOSTILE),)}, {"tenants": (make_tenant(tenant=HOSTILE),)}]
+)
+def test_hostile_names_in_a_detail_are_escaped(change: dict[str, object]) -> None:
+    text = client(make_state(make_engine(detail=make_detail(**change)))).get("/").text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;" in text
+    assert "<script" not in text
 
 
 @pytest.mark.parametrize("field", ["engine", "engine_version", "audit_reason", "silent", "kind", "sentence", "remedy"])

@@ -5,19 +5,27 @@ from __future__ import annotations
 import pytest
 
 from agent.verdicts import DETECTORS
+from agent.verdicts.base import Facts
 from agent.verdicts.kv_orphan import KvOrphan
 from tests.unit.builders import MIB, make_pool
+from tests.unit.details import make_detail, make_leak, make_pool_row
 
 
-def test_it_is_registered_once() -> None:
-    assert [detector.kind for detector in DETECTORS] == ["kv_orphan"]
+def test_every_detector_is_registered_once() -> None:
+    kinds = [detector.kind for detector in DETECTORS]
+    assert len(set(kinds)) == len(kinds)
+    assert "kv_orphan" in kinds
     assert KvOrphan.confirm_seconds == 3.0
+
+
+def test_an_engine_without_a_pool_has_no_finding() -> None:
+    assert KvOrphan().judge(Facts(pool=None, detail=make_detail())) is None
 
 
 @pytest.mark.parametrize("orphaned", [0, None])
 @pytest.mark.parametrize("held", [0, 300, 1000])
 def test_no_leak_no_finding_however_full(orphaned: int | None, held: int) -> None:
-    assert KvOrphan().judge(make_pool(orphaned=orphaned, held=held)) is None
+    assert KvOrphan().judge(Facts(pool=make_pool(orphaned=orphaned, held=held))) is None
 
 
 @pytest.mark.parametrize(
@@ -38,7 +46,7 @@ def test_no_leak_no_finding_however_full(orphaned: int | None, held: int) -> Non
     ],
 )
 def test_the_sentence(changes: dict[str, int | None], start: str) -> None:
-    finding = KvOrphan().judge(make_pool(**changes))
+    finding = KvOrphan().judge(Facts(pool=make_pool(**changes)))
     assert finding is not None
     assert finding.sentence.startswith(start)
     assert finding.sentence.endswith(".")
@@ -46,9 +54,53 @@ def test_the_sentence(changes: dict[str, int | None], start: str) -> None:
 
 
 def test_the_evidence_has_bytes_only_where_they_are_known() -> None:
-    finding = KvOrphan().judge(make_pool(orphaned=4))
+    finding = KvOrphan().judge(Facts(pool=make_pool(orphaned=4)))
     assert finding is not None
     assert finding.evidence == {"orphaned_blocks": 4, "orphaned_ratio": 0.004, "orphaned_bytes": 4 * MIB}
-    finding = KvOrphan().judge(make_pool(orphaned=4, block_bytes=None))
+    finding = KvOrphan().judge(Facts(pool=make_pool(orphaned=4, block_bytes=None)))
     assert finding is not None
     assert finding.evidence == {"orphaned_blocks": 4, "orphaned_ratio": 0.004}
+
+
+LEAKED = "4 KV blocks are held by no request (4.0 MiB, 0.4% of the pool): leaked, and of no use to anyone."
+
+
+@pytest.mark.parametrize(
+    ("leaks", "who"),
+    [
+        (None, ""),
+        ((), ""),
+        ((make_leak(kind="over_freed"),), ""),
+        (
+            (make_leak(),),
+            " Last held by tenant acme, request 3fa2b1c4d5e6, aborted at the front end 14 s ago.",
+        ),
+        (
+            (make_leak(tenant="none", ending="finished", age_seconds=300.0),),
+            " Last held by request 3fa2b1c4d5e6, finished 5 min ago.",
+        ),
+        (
+            (make_leak(ending="unknown"),),
+            " Last held by tenant acme, request 3fa2b1c4d5e6, its end was not seen, found 14 s ago.",
+        ),
+        (
+            (make_leak(tenant="none", request="", ending="unknown"),),
+            " Last held by no request that was seen; found 14 s ago.",
+        ),
+        (
+            (make_leak(blocks=1), make_leak(blocks=3, request="b2", ending="odd_way")),
+            " 3 blocks of them last held by tenant acme, request b2, odd way 14 s ago; 1 block by 1 other.",
+        ),
+        (
+            (make_leak(blocks=2), make_leak(blocks=1), make_leak(blocks=1)),
+            " 2 blocks of them last held by tenant acme, request 3fa2b1c4d5e6, aborted at the front end 14 s ago; "
+            "2 blocks by 2 others.",
+        ),
+        ((make_leak(pool="cpu"),), ""),
+    ],
+)
+def test_the_sentence_says_who_held_them(leaks: object, who: str) -> None:
+    detail = make_detail(leaks=leaks, pools=(make_pool_row(pool="cpu"),))
+    finding = KvOrphan().judge(Facts(pool=make_pool(orphaned=4), detail=detail))
+    assert finding is not None
+    assert finding.sentence == LEAKED + who

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_hooks.frontend.settings import TenantSettings
 from engine_hooks.settings import Settings
 
 OURS = frozenset({0, os.geteuid()})
@@ -24,18 +25,31 @@ def test_defaults() -> None:
         key_file=Path("/run/kvtide/agent.key"),
         agent_uids=OURS,
         engine_name=None,
+        pin_seconds=600.0,
+        plain_request_ids=False,
+        tenants=TenantSettings(),
     )
 
 
 def test_every_variable() -> None:
     assert read(
-        DISABLE="1", SOCKET="/s/a", KEY_FILE="/k/b", AGENT_UIDS="root, 1234 ,5", ENGINE_NAME=" chat "
+        DISABLE="1",
+        SOCKET="/s/a",
+        KEY_FILE="/k/b",
+        AGENT_UIDS="root, 1234 ,5",
+        ENGINE_NAME=" chat ",
+        PIN_SECONDS="2.5",
+        PLAIN_IDS="1",
+        TENANT_FROM="user",
     ) == Settings(
         enabled=False,
         socket=Path("/s/a"),
         key_file=Path("/k/b"),
         agent_uids=frozenset({0, 1234, 5}),
         engine_name="chat",
+        pin_seconds=2.5,
+        plain_request_ids=True,
+        tenants=TenantSettings(sources=("user",)),
     )
 
 
@@ -74,3 +88,15 @@ def test_bad_users_fall_back_to_root_and_our_own_uid_in_one_line(text: str, capl
     (record,) = caplog.records
     assert "KVTIDE_AGENT_UIDS" in record.getMessage()
     assert "\n" not in record.getMessage()
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "ten", "1e999"])
+def test_bad_seconds_are_ten_minutes_in_one_line(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert read(PIN_SECONDS=text).pin_seconds == 600.0
+    (record,) = caplog.records
+    assert "KVTIDE_PIN_SECONDS" in record.getMessage()
+
+
+@pytest.mark.parametrize(("text", "on"), [("", False), ("0", False), ("No", False), ("1", True), ("yes", True)])
+def test_plain_ids(text: str, on: bool) -> None:
+    assert read(PLAIN_IDS=text).plain_request_ids is on

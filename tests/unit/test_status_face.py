@@ -85,7 +85,7 @@ def test_the_bar_is_always_as_wide_and_shows_every_part_that_can_be_lost(parts: 
     pool = make_pool(
         capacity=sum(parts), held=orphaned + used, cached_idle=cached, empty=empty, orphaned=orphaned, block_bytes=None
     )
-    line = bar(drawn(make_state(make_engine(pool=pool))))
+    line = bar(drawn(make_state(make_engine(pool=pool, detail=None))))
     assert set(line) <= set("L#+.")
     assert len(line) == BAR_WIDTH
     for letter, number in (("L", orphaned), ("#", used), ("+", cached)):

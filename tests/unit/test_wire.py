@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 
@@ -11,8 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine_hooks import wire
+from engine_hooks.detail import MAX_ROWS
 from engine_hooks.wire import MAX_FRAME_BYTES, WireError, decode, encode
 from tests.unit.builders import make_hello, make_report
+from tests.unit.details import make_allocation, make_detail, make_histogram, make_tenant, make_waiting
 
 _encode = msgspec.msgpack.encode
 _PLAIN = {
@@ -27,14 +30,23 @@ _PLAIN = {
 
 def _values(hint: object) -> st.SearchStrategy[object]:
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        fields = {name: _values(inner) for name, inner in typing.get_type_hints(hint).items()}
+        hints = typing.get_type_hints(hint, include_extras=True)
+        fields = {name: _values(inner) for name, inner in hints.items()}
         return st.fixed_dictionaries(fields).map(lambda found: hint(**found))
-    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-        return st.one_of(*(_values(inner) for inner in typing.get_args(hint)))
-    if typing.get_origin(hint) is dict:
-        key, value = typing.get_args(hint)
-        return st.dictionaries(_values(key), _values(value), max_size=3)
-    return _PLAIN[hint]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated and arguments[0] is int:
+        return st.integers(arguments[1].ge, arguments[1].le)
+    if origin is typing.Annotated:
+        found = _values(arguments[0])
+    elif origin in {types.UnionType, typing.Union}:
+        found = st.one_of(*map(_values, arguments))
+    elif origin is dict:
+        found = st.dictionaries(*map(_values, arguments), max_size=2)
+    elif origin is tuple:
+        found = st.lists(_values(arguments[0]), max_size=2).map(tuple)
+    else:
+        found = _PLAIN[hint]
+    return found
 
 
 _TREES = st.recursive(
@@ -87,7 +99,7 @@ def test_no_payload_raises_anything_but_wire_errors(payload: bytes) -> None:
     assert reason == "malformed" if order is None else type(order) is wire.Order
 
 
-@pytest.mark.parametrize("message", [make_hello(), make_report()], ids=["hello", "report"])
+@pytest.mark.parametrize("message", [make_hello(), make_report(), make_detail()], ids=["hello", "report", "detail"])
 def test_unknown_fields_are_ignored(message: wire.Message) -> None:
     version, kind, body = msgspec.msgpack.decode(encode(message))
     body["field_of_the_future"] = {"a": [1, 2]}
@@ -163,3 +175,46 @@ def test_a_report_that_would_make_endless_labels_is_malformed() -> None:
     flood = msgspec.structs.replace(report, hooks=msgspec.structs.replace(report.hooks, errors=errors))
     with pytest.raises(WireError, match="malformed"):
         decode(encode(flood))
+
+
+def test_a_full_detail_round_trips() -> None:
+    assert decode(encode(make_detail())) == make_detail()
+
+
+def test_a_section_that_cannot_be_told_is_not_an_empty_one() -> None:
+    for leaks in (None, ()):
+        assert decode(encode(make_detail(leaks=leaks))) == make_detail(leaks=leaks)
+    assert make_detail(leaks=None) != make_detail(leaks=())
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda number: {"monotonic": number},
+        lambda number: {"tenants": (make_tenant(), make_tenant(tenant="x", held=number))},
+        lambda number: {"allocation": make_allocation(wait_seconds=make_histogram(sum=number))},
+        lambda number: {"allocation": make_allocation(wait_seconds=make_histogram(bounds=(0.1, number)))},
+        lambda number: {"waiting": make_waiting(stalled_seconds=number)},
+    ],
+)
+def test_a_number_that_is_none_is_malformed_wherever_it_hides(
+    place: typing.Callable[[float], dict[str, typing.Any]], number: float
+) -> None:
+    assert _reason(encode(make_detail(**place(number)))) == "malformed"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tenants": (make_tenant(),) * (MAX_ROWS + 1)},
+        {"tenants": (make_tenant(tenant="a\nb"),)},
+        {"tenants": (make_tenant(ended_total={str(number): 1 for number in range(17)}),)},
+        {"waiting": make_waiting(reasons={str(number): 1 for number in range(33)})},
+        {"waiting": make_waiting(reasons={"x" * 65: 1})},
+        {"unsupported": {"leaks": "x" * 513}},
+        {"allocation": make_allocation(wait_seconds=make_histogram(bounds=tuple(map(float, range(33)))))},
+    ],
+)
+def test_a_detail_that_would_make_endless_labels_is_malformed(change: dict[str, typing.Any]) -> None:
+    assert _reason(encode(make_detail(**change))) == "malformed"

@@ -1,0 +1,164 @@
+"""The processes around the engine cores of this node: workers and API servers, joined to their engines.
+
+A member is joined by the engine id that it inherited, a worker also by its data-parallel rank. Where that leaves a
+choice (two engines made by one process, a successor of an engine with a fixed id), kinship decides: whose process is
+the other's, its parent or its sibling, by their own view in one pid namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agent.liveness import has_gone, period_of
+from agent.state import MemberState
+from engine_hooks.members import FRONTEND, WORKER, MemberReport
+from engine_hooks.wire import Hello
+
+MAX_MEMBERS = 512
+OTHER = "other"  # a role that newer hooks have and we do not know
+_ROLES = (WORKER, FRONTEND, OTHER)
+
+
+class Core(NamedTuple):
+    """What is to be known of an engine core to join members to it. ``key``: its instance."""
+
+    key: str
+    hello: Hello
+    link_up: bool
+
+
+class Joined(NamedTuple):
+    """Members by their core's instance, and how many belong to no core here."""
+
+    members: dict[str, tuple[MemberState, ...]]
+    unjoined: int
+
+
+@dataclass(slots=True)
+class _Member:
+    hello: Hello
+    pid: int
+    heard: float
+    link_up: bool = True
+    report: MemberReport | None = None
+
+    @property
+    def role(self) -> str:
+        return self.hello.role if self.hello.role in _ROLES else OTHER
+
+
+class MemberTable:
+    """One record per member, keyed by its instance; times are monotonic seconds."""
+
+    def __init__(self, gone_after_periods: float) -> None:
+        self._gone_after = gone_after_periods
+        self._members: dict[str, _Member] = {}
+
+    def hello(self, hello: Hello, pid: int, now: float) -> None:
+        """A member introduced itself, or came back."""
+        known = self._members.get(hello.instance)
+        if known is not None:
+            known.hello, known.pid, known.link_up, known.heard = hello, pid, True, now
+            return
+        if len(self._members) >= MAX_MEMBERS:
+            # There are fewer connections than that: somebody's link has ended.
+            gone = min((m.link_up, m.heard, instance) for instance, m in self._members.items())
+            del self._members[gone[2]]
+        self._members[hello.instance] = _Member(hello, pid, now)
+
+    def forget(self, instance: str) -> None:
+        """Its instance is an engine core's now."""
+        self._members.pop(instance, None)
+
+    def report(self, instance: str, report: MemberReport, now: float) -> None:
+        """A member reported."""
+        member = self._members.get(instance)
+        if member is not None:
+            member.report, member.heard = report, now
+
+    def disconnected(self, instance: str, now: float) -> bool:
+        """The link to a member ended; return whether it is one of ours."""
+        member = self._members.get(instance)
+        if member is not None:
+            member.link_up, member.heard = False, now
+        return member is not None
+
+    def tick(self, now: float) -> bool:
+        """Let time pass; return whether there is anybody."""
+        for instance, member in list(self._members.items()):
+            if not member.link_up and has_gone(member.hello, now - member.heard):
+                del self._members[instance]
+        return bool(self._members)
+
+    def join(self, cores: Iterable[Core], now: float) -> Joined:
+        """Return each core's members, workers first, by rank.
+
+        Of two with one role and rank the one that is there counts, or else the younger; the other is unjoined.
+        """
+        known = list(cores)
+        seats: dict[tuple[str, str, int], _Member] = {}
+        joined: dict[str, list[MemberState]] = {core.key: [] for core in known}
+        for member in sorted(self._members.values(), key=lambda m: (m.link_up, m.hello.started_at), reverse=True):
+            core = _core_of(member, known)
+            if core is not None:
+                seat = (core.key, member.role, member.hello.rank)
+                if seats.setdefault(seat, member) is member:
+                    joined[core.key].append(self._state(member, now))
+        members = {key: tuple(sorted(found, key=_by_seat)) for key, found in joined.items()}
+        return Joined(members, len(self._members) - len(seats))
+
+    def _state(self, member: _Member, now: float) -> MemberState:
+        hello = member.hello
+        quiet = max(0.0, now - member.heard)
+        up = member.link_up and member.report is not None and quiet <= self._gone_after * period_of(hello)
+        report = member.report if up else None
+        worker = report.worker if report else None
+        frontend = report.frontend if report else None
+        return MemberState(
+            role=member.role,
+            rank=hello.rank,
+            pid=member.pid,
+            own_pid=hello.pid,
+            pid_namespace=hello.pid_namespace,
+            host=hello.host,
+            started_at=hello.started_at,
+            up=up,
+            link_up=member.link_up,
+            heard_age_seconds=quiet,
+            resident_bytes=report.resident_bytes if report else None,
+            worker=worker,
+            frontend=frontend,
+        )
+
+
+def _by_seat(member: MemberState) -> tuple[int, int]:
+    return _ROLES.index(member.role), member.rank
+
+
+def _core_of(member: _Member, cores: list[Core]) -> Core | None:
+    """The core that ``member`` works for. API servers stand in front of all data-parallel ranks: the first has them."""
+    hello = member.hello
+    possible = [
+        core
+        for core in cores
+        if core.hello.engine_id == hello.engine_id and (member.role == FRONTEND or core.hello.index == hello.index)
+    ]
+    if not possible:
+        return None
+    return min(possible, key=lambda c: (_distance(c.hello, hello), not c.link_up, c.hello.index, -c.hello.started_at))
+
+
+def _distance(core: Hello, member: Hello) -> int:
+    """How near of kin two processes are: 0 the same one, 1 the core's child, 2 its parent or sibling, 3 strangers.
+
+    The pids are their own views, so they compare only within one namespace.
+    """
+    if (core.host, core.pid_namespace) != (member.host, member.pid_namespace):
+        return 3
+    if core.pid == member.pid:
+        return 0
+    if core.pid == member.parent_pid:
+        return 1
+    return 2 if core.parent_pid > 0 and core.parent_pid in (member.pid, member.parent_pid) else 3

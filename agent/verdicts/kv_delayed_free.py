@@ -1,0 +1,56 @@
+"""kv_delayed_free: blocks of finished requests that a connector keeps for longer than it may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from agent.retained import count_of, kept_for, past_lease
+from agent.units import human_seconds
+from agent.verdicts.base import Facts, Finding
+from engine_hooks.detail import DelayedRow
+
+REMEDY = (
+    "See whether that peer lives and still answers: its signal is what frees them. Evicting or preempting frees none."
+)
+REMEDY_DEFERRED = "They come back when the step that they wait for ends; if no step ends, the engine must be restarted."
+
+
+class KvDelayedFree:
+    """Fires past the lease, or after ten minutes where there is none. Inside its lease a delayed free is no fault."""
+
+    kind = "kv_delayed_free"
+    confirm_seconds = 5.0
+
+    def judge(self, facts: Facts) -> Finding | None:
+        """Return the worst delayed free; None when all are inside their leases or this engine tells none."""
+        rows = [row for row in (facts.detail.delayed if facts.detail else None) or () if past_lease(row)]
+        if not rows:
+            return None
+        worst = max(rows, key=_late_blocks)
+        blocks = sum(map(_late_blocks, rows))
+        others = len(rows) - 1
+        more = f" {count_of(others, 'other')} {'lets' if others == 1 else 'let'} go no more either." if others else ""
+        evidence: dict[str, float] = {"late_blocks": blocks, "oldest_seconds": max(row.oldest_seconds for row in rows)}
+        if worst.lease_seconds is not None:
+            evidence["lease_seconds"] = worst.lease_seconds
+        return Finding(
+            sentence=_sentence(worst, facts.peers) + more,
+            remedy=REMEDY_DEFERRED if worst.direction == "deferred" else REMEDY,
+            evidence=evidence,
+        )
+
+
+def _late_blocks(row: DelayedRow) -> int:
+    return row.blocks if row.lease_seconds is None else row.expired
+
+
+def _sentence(row: DelayedRow, peers: Mapping[str, str]) -> str:
+    number = _late_blocks(row)
+    blocks = f"{count_of(number, 'KV block')} of finished requests {'is' if number == 1 else 'are'} kept for"
+    oldest = human_seconds(row.oldest_seconds)
+    if row.lease_seconds is None:
+        return f"{blocks} {kept_for(row, peers)}, the oldest for {oldest}, and no lease ends that."
+    text = f"{blocks} {kept_for(row, peers)} past the lease of {human_seconds(row.lease_seconds)}: the oldest for {oldest}."
+    inside = row.blocks - number
+    # What has come in during the last lease is its rate times the lease: where a steady stream levels off.
+    return f"{text} At this rate {inside:,} more are always inside it." if inside > 0 else text

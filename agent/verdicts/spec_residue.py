@@ -1,0 +1,51 @@
+"""spec_residue: what interrupted speculative drafts leave behind, or drafts that never come to an end."""
+
+from __future__ import annotations
+
+from agent.retained import count_of, there_are
+from agent.units import human_bytes, human_seconds
+from agent.verdicts.base import Facts, Finding
+
+RESIDUE_BYTES = 50_000_000
+REMEDY_RESIDUE = "A restart brings them back; turning speculation off stops the loss."
+REMEDY_STUCK = "Abort those requests; if more follow, turn speculation off."
+
+
+class SpecResidue:
+    """Fires when interrupted drafts hold more than 50 MB, or when a request is stuck in a drafting state."""
+
+    kind = "spec_residue"
+    confirm_seconds = 3.0
+
+    def judge(self, facts: Facts) -> Finding | None:
+        """Return the residue or the stuck drafts; None when there are none, or without speculation."""
+        row = facts.detail.speculation if facts.detail else None
+        if row is None:
+            return None
+        residue = _held_now(row.residue_blocks_total, facts)
+        size = facts.pool.bytes_of(residue) if facts.pool else None
+        evidence: dict[str, float] = {"residue_blocks": residue, "interruptions": row.interruptions_total}
+        if residue > 0 and (size is None or size > RESIDUE_BYTES):
+            if size is not None:
+                evidence["residue_bytes"] = size
+            amount = "" if size is None else f" ({human_bytes(size)})"
+            return Finding(
+                sentence=f"{count_of(row.interruptions_total, 'interrupted draft')} left "
+                f"{count_of(residue, 'KV block')}{amount} behind that nobody gives back.",
+                remedy=REMEDY_RESIDUE,
+                evidence=evidence,
+            )
+        if row.stuck > 0:
+            return Finding(
+                sentence=f"{there_are(row.stuck, 'request')} stuck in one drafting state for more than "
+                f"{human_seconds(row.stuck_after_seconds)}.",
+                remedy=REMEDY_STUCK,
+                evidence=evidence | {"stuck_requests": row.stuck},
+            )
+        return None
+
+
+def _held_now(residue_total: int, facts: Facts) -> int:
+    """The counter only grows; what has come back since is no longer orphaned, where that can be known."""
+    orphaned = facts.pool.orphaned if facts.pool else None
+    return residue_total if orphaned is None else min(residue_total, orphaned)

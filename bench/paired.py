@@ -1,0 +1,184 @@
+"""Steps of a real scheduler with something on it and without, in turns: what that something adds to the path.
+
+Made-up model output, so a step is nothing but ``schedule()`` and ``update_from_output()``: on a real engine the model's
+time comes on top and the share is smaller. CPU time of the thread: what other processes take is nobody's.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bench.rows import Pair
+from engine_hooks.core.ledger import ReferenceLedger
+from engine_hooks.core.reporter import EngineReporter
+from engine_hooks.core.view import SchedulerView
+from tests.bed.scheduler import fake_output, make_request, make_scheduler, step
+
+WARM_UP_STEPS = 64
+
+AfterStep = Callable[[float], None]
+
+
+class Switched(Protocol):
+    """What is measured: it can be taken off a scheduler and put on again."""
+
+    after_step: AfterStep | None
+
+    def off(self) -> None:
+        """Take it off."""
+        ...
+
+    def on(self) -> None:
+        """Put it on again."""
+        ...
+
+    def check(self) -> None:
+        """Raise unless it worked: what failed early costs too little."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``running`` requests in a pool of ``blocks``, each a token a step from ``prompt`` tokens on, ``steps`` long."""
+
+    running: int
+    blocks: int
+    prompt: int
+    steps: int
+    block_tokens: int = 16
+
+
+def owners(scheduler: Any) -> list[Any]:
+    """The objects on which hooks set attributes of their own."""
+    view = SchedulerView(scheduler)
+    queues = (getattr(scheduler, name, None) for name in ("waiting", "kv_holding_waiting", "skipped_waiting"))
+    named = [scheduler, scheduler.kv_cache_manager, scheduler.encoder_cache_manager, view.pool, *view.managers, *queues]
+    return [owner for owner in named if hasattr(owner, "__dict__")]
+
+
+class Hooks:
+    """All wrappers of our hooks on one scheduler: attributes of the objects, in front of their class's methods."""
+
+    def __init__(
+        self,
+        scheduler: Any,
+        before: list[dict[str, Any]],
+        view: SchedulerView,
+        ledger: ReferenceLedger,
+        reporter: EngineReporter | None,
+    ) -> None:
+        self._wrappers = [
+            (owner, {name: value for name, value in vars(owner).items() if callable(value) and name not in known})
+            for owner, known in zip(owners(scheduler), before, strict=True)
+        ]
+        self._view = view
+        self._ledger = ledger
+        self._reporter = reporter
+        self._went_off = 0.0
+        self._lengths: list[int] = []
+        self.after_step: AfterStep | None = reporter.after_step if reporter else None
+
+    def _tables(self) -> list[Any]:
+        return [table for manager in self._view.managers for table in manager.req_to_blocks.values()]
+
+    def off(self) -> None:
+        """Take the wrappers off."""
+        for owner, wrappers in self._wrappers:
+            for name in wrappers:
+                vars(owner).pop(name, None)
+        self._lengths = [len(table) for table in self._tables()]
+        self._went_off = time.monotonic()
+
+    def on(self) -> None:
+        """Put the wrappers on again and tell the hooks what they missed: here, tables only ever grow."""
+        for owner, wrappers in self._wrappers:
+            vars(owner).update(wrappers)
+        ledger, reporter = self._ledger, self._reporter
+        for table, length in zip(self._tables(), self._lengths, strict=True):
+            ledger.references += len(table) - length
+            if ledger.changed is not None:
+                ledger.changed.update(block.block_id for block in table[length:])
+        if reporter is not None and reporter._accounts.audit is not None:
+            # Time without hooks does not bring a report, a check or an audit any nearer.
+            away = time.monotonic() - self._went_off
+            reporter._next_report += away
+            reporter._next_detail += away
+            reporter._accounts.main._next_net += away
+            if reporter._accounts.audit._next_start:
+                reporter._accounts.audit._next_start += away
+
+    def check(self) -> None:
+        """Raise unless the hooks worked and found nothing."""
+        if self._ledger.references != self._ledger.recount() or self._ledger.net():
+            raise RuntimeError(f"the ledger is wrong: {self._ledger.references}, not {self._ledger.recount()}")
+        if self._reporter is not None:
+            errors, drift = self._reporter._guard.errors, self._reporter._accounts.drift
+            if errors or drift:
+                raise RuntimeError(f"hook errors {errors}, drift {drift}")
+
+
+def measure(
+    put_on: Callable[[Any], Iterator[Switched]], load: Load, steps: int, count: int
+) -> tuple[list[Pair], float]:
+    """Return ``count`` pairs of seconds, with and without, and the median seconds of a step without.
+
+    A pair is the sums over ``steps`` steps, half of them with what ``put_on`` yields for a scheduler.
+    """
+    pairs: list[Pair] = []
+    while len(pairs) < count:
+        scheduler = make_scheduler(
+            num_blocks=load.blocks,
+            block_size=load.block_tokens,
+            max_num_seqs=load.running,
+            tokens=max(8192, 2 * load.running),
+        )
+        for switched in put_on(scheduler):
+            _fill(scheduler, load)
+            gc.collect()
+            gc.freeze()
+            here = min(count - len(pairs), max(1, (load.steps - 2 * WARM_UP_STEPS) // steps))
+            pairs += [_pair(scheduler, switched, steps) for _ in range(here)]
+            switched.check()
+            gc.unfreeze()
+    return pairs, statistics.median(off for _, off in pairs) / (steps // 2)
+
+
+def _fill(scheduler: Any, load: Load) -> None:
+    """Have all requests run; their lengths are such that each step takes a new block for one in sixteen."""
+    for i in range(load.running):
+        scheduler.add_request(make_request(i, load.prompt + i % load.block_tokens, load.steps + 64))
+    while len(scheduler.running) < load.running or any(r.num_computed_tokens < load.prompt for r in scheduler.running):
+        step(scheduler)
+    for _ in range(WARM_UP_STEPS):
+        step(scheduler)
+
+
+def _pair(scheduler: Any, switched: Switched, steps: int) -> Pair:
+    """Return the seconds of as many steps with as without, in the order on off off on."""
+    on = off = 0.0
+    for _ in range(steps // 4):
+        on += _timed_step(scheduler, switched.after_step)
+        switched.off()
+        off += _timed_step(scheduler, None)
+        off += _timed_step(scheduler, None)
+        switched.on()
+        on += _timed_step(scheduler, switched.after_step)
+    return on, off
+
+
+def _timed_step(scheduler: Any, after_step: AfterStep | None) -> float:
+    """Return the CPU seconds that a step takes, making up the model's output not counted."""
+    started, began = time.perf_counter(), time.thread_time()
+    scheduled = scheduler.schedule()
+    chosen = time.thread_time()
+    output = fake_output(scheduled, scheduler.requests)
+    resumed = time.thread_time()
+    scheduler.update_from_output(scheduled, output)
+    if after_step is not None:
+        after_step(started)
+    return time.thread_time() - resumed + chosen - began

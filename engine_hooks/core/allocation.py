@@ -1,0 +1,170 @@
+"""How an engine obtains KV blocks: how long taking them lasts, who was refused memory, and who was put back for it.
+
+``allocate_slots`` runs once a step for every running request and is not timed; ``get_new_blocks`` runs only where
+blocks leave the free queue. A wrapper on this pool object times it, outside the ledger's, which it includes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
+from engine_hooks.core.observers import Context, UnsupportedError
+from engine_hooks.detail import AllocationRow
+
+BLOCK_SECONDS = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0)
+WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, *REQUEST_SECONDS)
+MANY_RETRIES = 3
+MAX_REFUSED = 4096  # requests that wait after a refusal; those beyond are counted, but not followed
+
+timer = time.perf_counter
+
+
+class _Refused:
+    """A request that waits since memory was refused to it: ``since`` when (seconds), ``attempts`` so far."""
+
+    __slots__ = ("attempts", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.attempts = 0
+
+
+class AllocationObserver:
+    """Fills ``allocation``.
+
+    A refusal is an attempt to admit the request at the head of a queue that the pool had no room for: vLLM tries again
+    at each step. A running request that finds no room puts others back, or itself: that is a preemption.
+    """
+
+    HOOK = "allocation"
+    SECTION = "allocation"
+
+    def __init__(self, context: Context) -> None:
+        pool = context.view.pool
+        for name in ("get_new_blocks", "touch", "get_num_free_blocks"):
+            if not hasattr(pool, name):
+                raise UnsupportedError(f"{type(pool).__name__} has no {name}")
+        if not hasattr(getattr(context.scheduler, "waiting", None), "peek_request"):
+            raise UnsupportedError("the waiting queues of this vLLM have no peek_request")
+        self._pool = pool
+        self._sees_preemptions = hasattr(context.scheduler, "_preempt_request")
+        self._guard = context.guard
+        self._clock = context.clock
+        self._free_at_start = int(pool.get_num_free_blocks())
+        self._taken = 0
+        self._given_back = 0
+        self._block_seconds = Buckets(BLOCK_SECONDS)
+        self._wait_seconds = Buckets(WAIT_SECONDS)
+        self._refused: dict[str, _Refused] = {}
+        self._refusals = 0
+        self._in_a_row = 0
+        self._most_in_a_row = 0
+        self._many_retries = 0
+        self._retried: set[str] = set()  # those counted there that live
+        self._preempted = 0
+        self._scheduling = False
+        pool.get_new_blocks = self._timed(pool.get_new_blocks)
+        pool.touch = self._counted(pool.touch)
+        taps = context.taps
+        taps.refused.append(self._on_refused)
+        taps.granted.append(self._on_granted)
+        taps.ended.append(self._on_ended)
+        taps.scheduling.append(self._on_scheduling)
+        taps.scheduled.append(self._on_scheduled)
+        taps.preempted.append(self._on_preempted)
+
+    def section(self, now: float) -> AllocationRow:
+        """Return the totals, and who waits after a refusal now."""
+        waiting = self._refused.values()
+        # What has left the free queue and is not missing from it has come back. A pool that changes its size (sleep,
+        # elastic memory) may move the free count too: a total never falls.
+        missing = self._free_at_start - int(self._pool.get_num_free_blocks())
+        self._given_back = max(self._given_back, self._taken - missing)
+        return AllocationRow(
+            block_seconds=self._block_seconds.row(),
+            wait_seconds=self._wait_seconds.row(),
+            blocks_taken_total=self._taken,
+            blocks_given_back_total=self._given_back,
+            refused_total=self._refusals,
+            preempted_total=self._preempted if self._sees_preemptions else None,
+            consecutive_refusals=self._in_a_row,
+            most_consecutive_refusals=self._most_in_a_row,
+            most_retries=max((entry.attempts for entry in waiting), default=0),
+            over_three_retries_total=self._many_retries,
+            waiting_refused=len(waiting),
+            oldest_refused_seconds=max((now - entry.since for entry in waiting), default=None),
+        )
+
+    # -- blocks --------------------------------------------------------------------------------------------
+
+    def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        add = self._block_seconds.add
+
+        def get_new_blocks(*args: Any, **kwargs: Any) -> Any:
+            began = timer()
+            result = original(*args, **kwargs)
+            try:
+                add(timer() - began)
+                self._taken += len(result)
+            except Exception as error:
+                self._guard.note(self.HOOK, error)
+            return result
+
+        return get_new_blocks
+
+    def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Count the cached idle blocks that a prefix hit takes out of the free queue."""
+        free = self._pool.get_num_free_blocks
+
+        def touch(*args: Any, **kwargs: Any) -> Any:
+            before = free()
+            result = original(*args, **kwargs)
+            try:
+                self._taken += before - free()
+            except Exception as error:
+                self._guard.note(self.HOOK, error)
+            return result
+
+        return touch
+
+    # -- requests ------------------------------------------------------------------------------------------
+
+    def _on_refused(self, request: Any) -> None:
+        self._refusals += 1
+        self._in_a_row += 1
+        if self._in_a_row > self._most_in_a_row:
+            self._most_in_a_row = self._in_a_row
+        entry = self._refused.get(request.request_id)
+        if entry is None:
+            if len(self._refused) >= MAX_REFUSED:
+                return
+            entry = self._refused[request.request_id] = _Refused(self._clock())
+        entry.attempts += 1
+        if entry.attempts == MANY_RETRIES + 1 and request.request_id not in self._retried:
+            self._many_retries += 1
+            self._retried.add(request.request_id)
+
+    def _on_granted(self, request: Any) -> None:
+        self._in_a_row = 0
+        entry = self._refused.pop(request.request_id, None)
+        if entry is not None:
+            self._wait_seconds.add(self._clock() - entry.since)
+
+    def _on_ended(self, request: Any) -> None:
+        """Forget a request, also one that was refused and never got its memory."""
+        self._refused.pop(request.request_id, None)
+        self._retried.discard(request.request_id)
+
+    def _on_scheduling(self) -> None:
+        self._scheduling = True
+
+    def _on_scheduled(self, _output: Any) -> None:
+        self._scheduling = False
+
+    def _on_preempted(self, _request: Any) -> None:
+        """Count a request that was put back for memory; one that a reset puts back is put back between steps."""
+        if self._scheduling:
+            self._preempted += 1

@@ -1,0 +1,147 @@
+"""How requests ended, and what each left behind: the evidence for whose a leaked block is.
+
+When a request's blocks are given back, each must lose exactly the reference that its table held. That is looked at
+there and then, so that a block which kept it (or lost one too many) is caught with its last owner's name on it, long
+before an audit finds it. What is given back later (deferred frees) or elsewhere is found through the audit's traces.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from engine_hooks.core.marks import Marks, marks_of, short_hash
+from engine_hooks.core.observers import Context
+
+MAX_REMEMBERED = 8192  # ended requests
+MAX_CAUGHT = 8192  # blocks
+CAUGHT_SECONDS = 600.0
+
+FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT = "finished", "aborted_front_end", "stop_or_abort"
+ABORTED_ENGINE, PREEMPTED, CONNECTOR_FAILURE, ERROR = "aborted_engine", "preempted", "connector_failure", "error"
+RUNNING, UNKNOWN = "running", "unknown"
+ENDINGS = (FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT, ABORTED_ENGINE, PREEMPTED, CONNECTOR_FAILURE, ERROR)
+
+_ref_cnt = attrgetter("ref_cnt")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The end of a request, or of one of its runs: whose it was, ``how`` (one of :data:`ENDINGS`), when (monotonic)."""
+
+    request: str
+    marks: Marks
+    how: str
+    at: float
+
+
+class Endings:
+    """Remembers how the last requests ended, and the blocks that did not come back with them.
+
+    ``by_request``: request id -> ending, the newest last. ``caught``: block id -> the ending at which it kept a
+    reference or lost one too many. Both are bounded; the oldest are forgotten.
+    """
+
+    HOOK = "endings"
+
+    def __init__(self, context: Context) -> None:
+        self._scheduler = context.scheduler
+        self._groups = context.view.groups
+        self._clock = context.clock
+        self._plain = context.settings.plain_request_ids
+        self._from_outside: tuple[Any, ...] = ()
+        self._held: list[Any] = []
+        self._references: list[int] = []
+        self._deferred = 0
+        self.by_request: OrderedDict[str, Ending] = OrderedDict()
+        self.caught: OrderedDict[int, Ending] = OrderedDict()
+        taps = context.taps
+        taps.finishing.append(self._finishing)
+        taps.finished.append(self._finished)
+        taps.ending.append(self._ending)
+        taps.releasing.append(self._releasing)
+        taps.released.append(self._released)
+        taps.preempting.append(self._preempting)
+        taps.preempted.append(self._released)
+
+    def name_of(self, request_id: str) -> str:
+        """Return what people see of a request's id."""
+        return request_id if self._plain else short_hash(request_id)
+
+    def _finishing(self, ids: Any = None, status: Any = None) -> None:
+        self._from_outside = (ids, status)
+
+    def _finished(self, *_: Any) -> None:
+        self._from_outside = ()
+
+    def how(self, request: Any) -> str:
+        """Return how ``request``, whose status is final, ended.
+
+        The front end aborts by a list of ids: for a client that went away, or for a stop string that it found itself.
+        The engine ends all requests (None) when it pauses or shuts down, a set of them on errors, and a single one when
+        a streamed input was closed in order.
+        """
+        status = getattr(request.status, "name", "")
+        ids = self._from_outside[0] if self._from_outside else None
+        if status == "FINISHED_ABORTED":
+            if isinstance(ids, str):
+                return FINISHED
+            if not self._from_outside or ids is None:
+                return ABORTED_ENGINE
+            stops = getattr(getattr(request, "sampling_params", None), "stop", None)
+            return STOP_OR_ABORT if stops and request.num_output_tokens else ABORTED_FRONT_END
+        if status == "FINISHED_ERROR":
+            by_connector = (
+                self._from_outside
+                and getattr(self._scheduler, "connector", None) is not None
+                and not getattr(request, "use_structured_output", False)
+            )
+            return CONNECTOR_FAILURE if by_connector else ERROR
+        return FINISHED
+
+    def _remember(self, request: Any, how: str) -> None:
+        request_id = request.request_id
+        self.by_request.pop(request_id, None)
+        self.by_request[request_id] = Ending(self.name_of(request_id), marks_of(request), how, self._clock())
+        if len(self.by_request) > MAX_REMEMBERED:
+            self.by_request.popitem(last=False)
+
+    def _ending(self, request: Any) -> None:
+        self._remember(request, self.how(request))
+
+    def _preempting(self, request: Any) -> None:
+        self._remember(request, PREEMPTED)
+        self._releasing(request)
+
+    def _releasing(self, request: Any) -> None:
+        tables = [manager.req_to_blocks.get(request.request_id) or () for manager in self._groups]
+        self._held = [block for table in tables for block in table if not block.is_null]
+        self._references = list(map(_ref_cnt, self._held))
+        self._deferred = len(getattr(self._scheduler, "deferred_frees", None) or ())
+
+    def _released(self, request: Any) -> None:
+        held, before, self._held, self._references = self._held, self._references, [], []
+        if len(getattr(self._scheduler, "deferred_frees", None) or ()) != self._deferred:
+            return  # given back when the step in flight has ended
+        after = list(map(_ref_cnt, held))
+        if sum(after) == sum(before) - len(held):
+            return
+        ending = self.by_request.get(request.request_id)
+        if ending is None:
+            return
+        for block, was, now in zip(held, before, after, strict=True):
+            if now != was - 1:
+                self.caught.pop(block.block_id, None)
+                self.caught[block.block_id] = ending
+        while len(self.caught) > MAX_CAUGHT:
+            self.caught.popitem(last=False)
+
+    def forget_old(self, now: float) -> None:
+        """Forget caught blocks that are older than any audit takes to judge them."""
+        while self.caught:
+            block, ending = next(iter(self.caught.items()))
+            if now - ending.at < CAUGHT_SECONDS:
+                return
+            del self.caught[block]

@@ -1,0 +1,53 @@
+"""How a request ended: by itself, by its client, or by the engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine_hooks.core.observers import Context
+
+FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT = "finished", "aborted_front_end", "stop_or_abort"
+ABORTED_ENGINE, CONNECTOR_FAILURE, ERROR = "aborted_engine", "connector_failure", "error"
+
+
+class HowEnded:
+    """Tells how a request ends while it does so: only then is it known who ended it."""
+
+    HOOK = "how_ended"
+
+    def __init__(self, context: Context) -> None:
+        self._scheduler = context.scheduler
+        self._from_outside: tuple[Any, ...] = ()
+        context.taps.finishing.append(self._finishing)
+        context.taps.finished.append(self._finished)
+
+    def _finishing(self, ids: Any = None, status: Any = None) -> None:
+        self._from_outside = (ids, status)
+
+    def _finished(self, *_: Any) -> None:
+        self._from_outside = ()
+
+    def of(self, request: Any) -> str:
+        """Return how ``request``, whose status is final, ended; for listeners of ``ending``.
+
+        The front end aborts by a list of ids: for a client that went away, or for a stop string that it found itself.
+        The engine ends all requests (None) when it pauses or shuts down, a set of them on errors, and a single one when
+        a streamed input was closed in order.
+        """
+        status = request.status.name
+        if status == "FINISHED_ABORTED":
+            ids = self._from_outside[0] if self._from_outside else None
+            if isinstance(ids, str):
+                return FINISHED
+            if ids is None:
+                return ABORTED_ENGINE
+            stops = getattr(getattr(request, "sampling_params", None), "stop", None)
+            return STOP_OR_ABORT if stops and request.num_output_tokens else ABORTED_FRONT_END
+        if status == "FINISHED_ERROR":
+            by_connector = (
+                self._from_outside
+                and getattr(self._scheduler, "connector", None) is not None
+                and not getattr(request, "use_structured_output", False)
+            )
+            return CONNECTOR_FAILURE if by_connector else ERROR
+        return FINISHED

@@ -1,0 +1,247 @@
+"""Tenants: what each has asked for, holds, and got, and how its requests ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
+from engine_hooks.core.how_ended import HowEnded
+from engine_hooks.core.marks import Marks, marks_of, short_hash
+from engine_hooks.core.observers import Context, UnsupportedError
+from engine_hooks.core.sessions import SessionBook, Turn
+from engine_hooks.core.shares import SLICE_SECONDS, Share, ShareWalk
+from engine_hooks.detail import OTHER, TenantRow
+
+MAX_TENANTS = 32  # with a row of their own
+FOLD_SECONDS = 600.0  # a tenant that was away so long makes room: names in metrics stay few over time, too
+_NEEDED = ("requests", "running", "add_request", "_free_request")
+
+
+class Tenant:
+    """One tenant's account. ``alive``: its requests that the engine knows. ``held``, ``held_at``: None until known."""
+
+    __slots__ = (
+        "alive", "ended", "generated", "held", "held_at", "idles", "last_seen", "lifetimes", "name", "nulls",
+        "preempted", "prompt", "references", "requests", "running", "sessions", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = self.running = self.waiting = self.references = 0
+        self.last_seen = 0.0
+        self.requests = self.prompt = self.generated = self.preempted = self.sessions = self.nulls = 0
+        self.ended: Counter[str] = Counter()
+        self.held: float | None = None
+        self.held_at: float | None = None
+        self.lifetimes, self.idles = Buckets(REQUEST_SECONDS), Buckets(REQUEST_SECONDS)
+
+    def take_in(self, gone: Tenant) -> None:
+        """Add the totals of a tenant that loses its row."""
+        self.requests += gone.requests
+        self.prompt += gone.prompt
+        self.generated += gone.generated
+        self.preempted += gone.preempted
+        self.ended.update(gone.ended)
+        for mine, theirs in ((self.lifetimes, gone.lifetimes), (self.idles, gone.idles)):
+            mine.counts = [a + b for a, b in zip(mine.counts, theirs.counts, strict=True)]
+            mine.sum += theirs.sum
+
+
+class _Living:
+    """A request that the engine knows: whose, since when, ``generated`` tokens counted so far, whether it has ended."""
+
+    __slots__ = ("arrived", "ended", "generated", "marks", "tenant")
+
+    def __init__(self, tenant: Tenant, marks: Marks, arrived: float) -> None:
+        self.tenant = tenant
+        self.marks = marks
+        self.arrived = arrived
+        self.generated = 0
+        self.ended = False
+
+
+class TenantObserver:
+    """Fills ``tenants``. At most 32 have a row; who comes when all are taken is counted in ``other``."""
+
+    HOOK = "tenants"
+    SECTION = "tenants"
+
+    def __init__(self, context: Context) -> None:
+        for name in _NEEDED:
+            if not hasattr(context.scheduler, name):
+                raise UnsupportedError(f"{type(context.scheduler).__name__} has no {name}")
+        self._scheduler = context.scheduler
+        self._view = context.view
+        self._clock = context.clock
+        self._quotas = context.settings.tenants.map.quotas
+        self._tenants: dict[str, Tenant] = {}
+        self._other = Tenant(OTHER)
+        self._living: dict[str, _Living] = {}
+        self.sessions = SessionBook()
+        self._how_ended = HowEnded(context)
+        self._walk = ShareWalk(context.view.managers, self._owner)
+        self._walked: set[Tenant] = set()
+        context.taps.added.append(self._added)
+        context.taps.ending.append(self._ending)
+        context.taps.ended.append(self._ended)
+        context.taps.preempted.append(self._preempted)
+
+    # -- events --------------------------------------------------------------------------------------------
+
+    def _added(self, request: Any) -> None:
+        known = self._scheduler.requests.get(request.request_id)
+        if known is not request:
+            self._next_piece(request, known)
+            return
+        now = self._clock()
+        marks = marks_of(request)
+        tenant = self._row_of(marks.tenant, now)
+        self._living[request.request_id] = _Living(tenant, marks, now)
+        tenant.alive += 1
+        tenant.last_seen = now
+        tenant.requests += 1
+        tenant.prompt += request.num_prompt_tokens
+        if marks.session:
+            self.sessions.begin(marks.tenant, marks.session, tenant, now)
+
+    def _next_piece(self, piece: Any, request: Any) -> None:
+        """Count the next piece of an input that is streamed: it makes prompt of what was generated before it."""
+        living = self._living.get(piece.request_id)
+        if living is not None and request is not None:
+            living.tenant.prompt += piece.num_prompt_tokens
+            _count_generated(living, request)
+
+    def _ending(self, request: Any) -> None:
+        living = self._living.get(request.request_id)
+        if living is None or living.ended:
+            return
+        living.ended = True
+        now = self._clock()
+        tenant, marks = living.tenant, living.marks
+        tenant.last_seen = now
+        tenant.ended[self._how_ended.of(request)] += 1
+        _count_generated(living, request)
+        if marks.session:
+            tables = (manager.req_to_blocks.get(request.request_id) or () for manager in self._view.managers)
+            turn = Turn(living.arrived, request.num_tokens, sum(map(len, tables)), short_hash(request.request_id))
+            self.sessions.end(marks.tenant, marks.session, turn, now)
+
+    def _ended(self, request: Any) -> None:
+        if request.request_id not in self._scheduler.requests:  # else its blocks are kept for a connector
+            self._forget(request.request_id)
+
+    def _preempted(self, request: Any) -> None:
+        living = self._living.get(request.request_id)
+        if living is not None:
+            living.tenant.preempted += 1
+
+    def _forget(self, request_id: str) -> None:
+        living = self._living.pop(request_id, None)
+        if living is not None:
+            living.tenant.alive -= 1
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    def _row_of(self, name: str, now: float) -> Tenant:
+        """Return the account of tenant ``name``: its own, or ``other`` while no place is free."""
+        tenant = self._tenants.get(name)
+        if tenant is not None or name == OTHER:
+            return tenant or self._other
+        if len(self._tenants) >= MAX_TENANTS:
+            gone = min(self._foldable(name, now), key=lambda t: t.last_seen, default=None)
+            if gone is None:
+                return self._other
+            del self._tenants[gone.name]
+            self._other.take_in(gone)
+            self.sessions.hand_over(gone, self._other)
+        tenant = self._tenants[name] = Tenant(name)
+        return tenant
+
+    def _foldable(self, newcomer: str, now: float) -> Iterator[Tenant]:
+        """Tenants that may lose their place. One of the map need not wait for that of one that nobody named."""
+        for tenant in self._tenants.values():
+            if not tenant.alive:
+                away = now - tenant.last_seen >= FOLD_SECONDS
+                if away or (newcomer in self._quotas and tenant.name not in self._quotas):
+                    yield tenant
+
+    def section(self, now: float) -> tuple[TenantRow, ...]:
+        """Return all tenants' rows at ``now``; O(requests), and a slice of the walk through their tables."""
+        self.sessions.expire(now)
+        self._count_shares(now)
+        self._count_living()
+        others = [self._other] if self._other.requests else []
+        return tuple(self._row(tenant, now) for tenant in (*self._tenants.values(), *others))
+
+    def _count_living(self) -> None:
+        """Count each tenant's requests and table entries as they are now."""
+        for tenant in (*self._tenants.values(), self._other):
+            tenant.running = tenant.waiting = tenant.references = 0
+        requests = self._scheduler.requests
+        tables = [manager.req_to_blocks for manager in self._view.managers]
+        gone = []
+        for request_id, living in self._living.items():
+            request = requests.get(request_id)
+            if request is None:
+                gone.append(request_id)  # its blocks were kept for a connector until now
+                continue
+            tenant = living.tenant
+            for by_request in tables:
+                if table := by_request.get(request_id):
+                    tenant.references += len(table)
+            if not living.ended:
+                tenant.waiting += 1
+                _count_generated(living, request)
+        for request_id in gone:
+            self._forget(request_id)
+        for request in self._scheduler.running:
+            if (known := self._living.get(request.request_id)) is not None:
+                known.tenant.running += 1
+                known.tenant.waiting -= 1
+
+    def _row(self, tenant: Tenant, now: float) -> TenantRow:
+        quota = self._quotas.get(tenant.name)
+        return TenantRow(
+            tenant=tenant.name,
+            running=tenant.running,
+            waiting=tenant.waiting,
+            held=tenant.held,
+            held_age_seconds=None if tenant.held_at is None else now - tenant.held_at,
+            references=max(0, tenant.references - tenant.nulls),
+            requests_total=tenant.requests,
+            prompt_tokens_total=tenant.prompt,
+            generated_tokens_total=tenant.generated,
+            preempted_total=tenant.preempted,
+            ended_total=dict(tenant.ended),
+            sessions=tenant.sessions,
+            session_lifetime_seconds=tenant.lifetimes.row(),
+            session_idle_seconds=tenant.idles.row(),
+            quota_blocks=quota.of(self._view.capacity()) if quota is not None else None,
+        )
+
+    # -- shares --------------------------------------------------------------------------------------------
+
+    def _owner(self, request_id: str) -> Tenant | None:
+        living = self._living.get(request_id)
+        return living.tenant if living is not None else None
+
+    def _count_shares(self, now: float) -> None:
+        if not self._walk.under_way:
+            self._walked = {*self._tenants.values(), self._other}
+        shares = self._walk.advance(SLICE_SECONDS)
+        if shares is None:
+            return
+        nothing = Share()
+        for tenant in self._walked:  # one that came later may have been missed: it is counted in the next pass
+            share = shares.get(tenant, nothing)
+            tenant.held, tenant.nulls, tenant.held_at = share.blocks(), share.nulls, now
+
+
+def _count_generated(living: _Living, request: Any) -> None:
+    """Add what ``request`` has generated since last time; a streamed input's next piece begins anew."""
+    generated = request.num_output_tokens
+    since = generated - living.generated
+    living.tenant.generated += since if since >= 0 else generated
+    living.generated = generated

@@ -1,0 +1,204 @@
+"""Why requests wait, and what stands in the way when nothing moves.
+
+A waiting request either waits for something of its own (a transfer, a grammar, input), or the scheduler's look through
+the queue ended before it: then it waits for what ended that look, as all behind it do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from engine_hooks.core.observers import Context
+from engine_hooks.detail import WaitingRow
+
+MAX_LOOKED_AT = 2000  # requests in one section
+OWN_REASONS = {
+    "WAITING_FOR_REMOTE_KVS": "remote_kv",
+    "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR": "grammar",
+    "WAITING_FOR_FSM": "grammar",
+    "WAITING_FOR_STREAMING_REQ": "streaming_input",
+}
+OBSTACLES = ("slots", "remote_kv", "grammar", "encoder_budget", "lora", "skipped")  # of a stall, besides memory
+
+
+class WaitingObserver:
+    """Fills ``waiting``.
+
+    Reasons: ``remote_kv``, ``grammar``, ``streaming_input``, ``paused`` (on purpose), ``preempted`` (put back for
+    memory), ``memory``, ``slots`` (as many run as may), ``lora`` (as many adapters run as may), ``token_budget`` (of a
+    step), ``encoder_budget``, ``skipped`` (passed over for another reason), ``queued`` (not looked at yet), ``other``.
+    """
+
+    HOOK = "waiting"
+    SECTION = "waiting"
+
+    def __init__(self, context: Context) -> None:
+        from vllm.v1.request import RequestStatus
+
+        self._scheduler = context.scheduler
+        self._clock = context.clock
+        self._own = {
+            RequestStatus[name]: reason for name, reason in OWN_REASONS.items() if name in RequestStatus.__members__
+        }
+        self._preempted = RequestStatus.PREEMPTED
+        self._refused: set[str] = set()  # waiting requests that memory was refused to since they last ran
+        self._refusing = False  # in the step that is being scheduled
+        self._refused_last = False  # in the last one that was
+        self._new: set[str] = set()  # came since a step was last scheduled
+        self._budget_spent = False
+        self._idle_steps = 0
+        self._moved = False  # tokens were scheduled since the last section
+        self._still_since: float | None = None  # seconds: work is there, and none was scheduled since
+        context.taps.added.append(self._added)
+        context.taps.ended.append(self._forget)
+        context.taps.refused.append(self._was_refused)
+        context.taps.granted.append(self._was_granted)
+        context.taps.scheduled.append(self._scheduled)
+
+    # -- events --------------------------------------------------------------------------------------------
+
+    def _added(self, request: Any) -> None:
+        self._new.add(request.request_id)
+        # What comes to an engine that had nothing to do has not been waiting since the last tokens.
+        if self._still_since is None or self._scheduler.get_num_unfinished_requests() <= 1:
+            self._still_since = self._clock()
+
+    def _forget(self, request: Any) -> None:
+        self._refused.discard(request.request_id)
+        self._new.discard(request.request_id)
+
+    def _was_refused(self, request: Any) -> None:
+        self._refused.add(request.request_id)
+        self._refusing = True
+
+    def _was_granted(self, request: Any) -> None:
+        self._refused.discard(request.request_id)
+
+    def _scheduled(self, output: Any) -> None:
+        tokens = output.total_num_scheduled_tokens
+        if tokens:
+            self._idle_steps = 0
+            self._moved = True
+            self._still_since = self._clock()
+        elif self._has_work():
+            self._idle_steps += 1
+        self._budget_spent = tokens >= self._scheduler.max_num_scheduled_tokens
+        self._refused_last, self._refusing = self._refusing, False
+        self._new.clear()
+
+    # -- the section ---------------------------------------------------------------------------------------
+
+    def section(self, now: float) -> WaitingRow:
+        """Return why requests wait; at most ``MAX_LOOKED_AT`` of them are looked at."""
+        reasons: dict[str, int] = {}
+        looked = 0
+        for reason in islice(self._reasons(), MAX_LOOKED_AT):
+            reasons[reason] = reasons.get(reason, 0) + 1
+            looked += 1
+        stalled = self._stalled_seconds(now)
+        if stalled is None:
+            stalled_by = "paused" if "paused" in reasons or self._pause() == "PAUSED_ALL" else ""
+        else:
+            stalled_by = self._obstacle(reasons)
+        return WaitingRow(
+            reasons=reasons,
+            idle_steps=self._idle_steps,
+            stalled_seconds=stalled,
+            stalled_by=stalled_by,
+            unseen=sum(map(len, self._queues())) - looked,
+        )
+
+    def _stalled_seconds(self, now: float) -> float | None:
+        moved, self._moved = self._moved, False
+        if not self._has_work():
+            self._still_since = None
+            self._idle_steps = 0
+            return None
+        if self._still_since is None:
+            self._still_since = now
+        return None if moved else max(0.0, now - self._still_since)
+
+    def _has_work(self) -> bool:
+        """Whether tokens should be scheduled: not when paused on purpose, nor when all sessions wait for input."""
+        return self._pause() != "PAUSED_ALL" and self._scheduler.get_num_unfinished_requests() > 0
+
+    def _pause(self) -> str:
+        return getattr(getattr(self._scheduler, "pause_state", None), "name", "UNPAUSED")
+
+    def _queues(self) -> list[Any]:
+        """The waiting queues that this vLLM has, those that may go on under a pause of new requests first."""
+        names = ("kv_holding_waiting", "waiting", "skipped_waiting")
+        return [queue for name in names if (queue := getattr(self._scheduler, name, None)) is not None]
+
+    def _reasons(self) -> Iterator[str]:
+        scheduler, pause = self._scheduler, self._pause()
+        holding, skipped = (getattr(scheduler, name, None) for name in ("kv_holding_waiting", "skipped_waiting"))
+        deferred = getattr(scheduler, "deferred_waiting", ())
+        adapters = self._adapters_in_full_use()
+        behind = ""
+        for queue in self._queues():
+            paused = pause == "PAUSED_ALL" or (pause != "UNPAUSED" and queue is not holding)
+            # A priority queue sorts itself to be walked; its heap has the head first too.
+            for request in getattr(queue, "_heap", queue):
+                reason = self._own_reason(request, paused)
+                if reason:
+                    yield reason
+                elif adapters and request.lora_request and request.lora_request.lora_int_id not in adapters:
+                    yield "lora"
+                elif queue is skipped or request in deferred:
+                    yield "skipped"
+                elif request.request_id in self._new:
+                    yield "queued"
+                else:
+                    behind = behind or self._end_of_look(request)
+                    yield behind
+
+    def _own_reason(self, request: Any, paused: bool) -> str:
+        """Why this request waits whatever is before it in the queue, or an empty string."""
+        reason = self._own.get(request.status)
+        if reason is not None:
+            return reason
+        if paused:
+            return "paused"
+        if request.status == self._preempted:
+            return "preempted"
+        return "memory" if request.request_id in self._refused else ""
+
+    def _adapters_in_full_use(self) -> set[int]:
+        """The adapters that running requests use, if they are as many as may be used in one step."""
+        config = getattr(self._scheduler, "lora_config", None)
+        if config is None:
+            return set()
+        used = {request.lora_request.lora_int_id for request in self._scheduler.running if request.lora_request}
+        return used if len(used) >= config.max_loras else set()
+
+    def _end_of_look(self, head: Any) -> str:
+        """What ended the scheduler's last look through the queue, before or at ``head``."""
+        scheduler = self._scheduler
+        most = getattr(scheduler, "max_num_active_reqs", scheduler.max_num_running_reqs)
+        if len(scheduler.running) + getattr(scheduler, "num_waiting_for_streaming_input", 0) >= most:
+            return "slots"
+        if self._refused_last:
+            return "memory"
+        if self._budget_spent:
+            return "token_budget"
+        return "encoder_budget" if head.has_encoder_inputs else "other"
+
+    def _obstacle(self, reasons: dict[str, int]) -> str:
+        """What stands in the way of an engine that has work and schedules none."""
+        scheduler = self._scheduler
+        # A running request that gets nothing and is not put back is one that no block was found for either.
+        if self._refused_last or scheduler.running:
+            if getattr(scheduler, "deferred_frees", None):
+                return "deferred frees"
+            known = len(scheduler.running) + sum(map(len, self._queues()))
+            if len(scheduler.requests) > known:
+                return "delayed frees"
+            if self._refused_last:
+                return "memory"
+        for reason in OBSTACLES:
+            if reason in reasons:
+                return reason
+        return "encoder_budget" if any(request.has_encoder_inputs for request in scheduler.running) else "unknown"

@@ -1,0 +1,178 @@
+"""What an engine computes, and how much of that it had computed before.
+
+Per step: one addition, and a look at the requests that prefill. Per second: a walk over the running requests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
+from engine_hooks.core.growth import SteepestGrowth
+from engine_hooks.core.marks import short_hash
+from engine_hooks.core.observers import Context, UnsupportedError
+from engine_hooks.core.rebuild import EvictedHashes, Prefill
+from engine_hooks.detail import WorkRow
+
+LONG_BLOCKS = 64  # blocks from which on a request counts as long
+MAX_FOLLOWED = 65_536  # requests that hold blocks, and preempted ones that wait to compute again
+MAX_STEPS = 16  # steps in flight that rebuild something
+
+
+class WorkObserver:
+    """Fills ``work``, where groups differ from the first full-attention group's table."""
+
+    HOOK = "work"
+    SECTION = "work"
+
+    def __init__(self, context: Context) -> None:
+        managers = context.view.managers
+        if not managers:
+            raise UnsupportedError("no block tables (req_to_blocks) were found")
+        if not hasattr(getattr(context.scheduler, "waiting", None), "peek_request"):
+            raise UnsupportedError("the waiting queues of this vLLM have no peek_request")
+        full = [manager for manager in managers if type(manager).__name__ == "FullAttentionManager"]
+        self._manager = full[0] if full else managers[0]
+        self._scheduler = context.scheduler
+        self._clock = context.clock
+        self._guard = context.guard
+        self._block_tokens = int(self._manager.block_size)
+        hashed = int(getattr(context.scheduler, "hash_block_size", None) or self._block_tokens)
+        self._hashes_per_block = max(1, self._block_tokens // hashed)
+        self._prefills: dict[str, tuple[Any, Prefill]] = {}
+        self._marks: dict[str, int] = {}
+        self._admitted: dict[str, float] = {}
+        self._scheduled = self._prefilled = 0
+        self._rebuilt_preempted = self._rebuilt_evicted = 0
+        self._rebuild_seconds = 0.0
+        self._rebuilding: deque[tuple[Any, float, float]] = deque(maxlen=MAX_STEPS)  # output, begun at, rebuilt share
+        self._last_update = 0.0
+        self._request_seconds = Buckets(REQUEST_SECONDS)
+        self._growth = SteepestGrowth()
+        self._evicted = EvictedHashes()
+        self._sees_preemptions = hasattr(context.scheduler, "_preempt_request")
+        self._sees_evictions = self._watch_evictions(context.view.pool)
+        taps = context.taps
+        taps.granted.append(self._on_granted)
+        taps.preempting.append(self._on_preempting)
+        taps.preempted.append(self._on_blocks_gone)
+        taps.released.append(self._on_blocks_gone)
+        taps.ended.append(self._on_ended)
+        taps.scheduled.append(self._on_scheduled)
+        taps.updated.append(self._on_updated)
+
+    def section(self, now: float) -> WorkRow:
+        """Return the totals, and what a walk over the running requests shows."""
+        tables, size = self._manager.req_to_blocks, self._block_tokens
+        slots = 0
+        long: dict[str, int] = {}
+        for request in self._scheduler.running:
+            number = len(tables.get(request.request_id, ()))
+            slots += max(0, number * size - request.num_computed_tokens)
+            if number >= LONG_BLOCKS:
+                long[request.request_id] = number
+        steepest = self._growth.observe(now, long)
+        return WorkRow(
+            scheduled_tokens_total=self._scheduled,
+            prefill_tokens_total=self._prefilled,
+            rebuilt_preempted_total=self._rebuilt_preempted if self._sees_preemptions else None,
+            rebuilt_evicted_total=self._rebuilt_evicted if self._sees_evictions else None,
+            rebuild_seconds_total=self._rebuild_seconds,
+            request_seconds=self._request_seconds.row(),
+            tail_slots=slots,
+            steepest_slope=steepest[1] if steepest else None,
+            steepest_request=short_hash(steepest[0]) if steepest else "",
+        )
+
+    # -- evictions -----------------------------------------------------------------------------------------
+
+    def _watch_evictions(self, pool: Any) -> bool:
+        """Remember the hashes that this pool evicts; return whether this vLLM shows them."""
+        try:
+            from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
+        except ImportError:
+            return False
+        group = getattr(self._manager, "kv_cache_group_id", 0)
+        original: Callable[..., bool] | None = getattr(pool, "_maybe_evict_cached_block", None)
+        if original is None or not hasattr(pool.blocks[0], "block_hash"):
+            return False
+        add = self._evicted.add
+
+        def evict(block: Any) -> bool:
+            key = block.block_hash
+            evicted = original(block)
+            try:
+                if evicted and key is not None and get_group_id(key) == group:
+                    add(hash(get_block_hash(key)))
+            except Exception as error:
+                self._guard.note(self.HOOK, error)
+            return evicted
+
+        pool._maybe_evict_cached_block = evict
+        return True
+
+    def _hashes(self, request: Any) -> Sequence[bytes]:
+        """The hashes of the request's full blocks, as this group sees them: each stands for all that is before it."""
+        per_block = self._hashes_per_block
+        hashes: Sequence[bytes] = request.block_hashes
+        return hashes if per_block == 1 else hashes[per_block - 1 :: per_block]
+
+    # -- events --------------------------------------------------------------------------------------------
+
+    def _on_granted(self, request: Any) -> None:
+        key = request.request_id
+        if len(self._admitted) < MAX_FOLLOWED:
+            self._admitted.setdefault(key, self._clock())
+            self._prefills[key] = (request, Prefill(request.num_tokens, self._marks.get(key, 0)))
+
+    def _on_scheduled(self, output: Any) -> None:
+        total = output.total_num_scheduled_tokens
+        self._scheduled += total
+        if not self._prefills:
+            return
+        scheduled, rebuilt = output.num_scheduled_tokens, 0
+        for key, (request, prefill) in list(self._prefills.items()):
+            number = scheduled.get(key)
+            if number is None:
+                continue
+            computed = request.num_computed_tokens
+            chunk = prefill.advance(computed, number, self._hashes(request), self._block_tokens, self._evicted)
+            self._prefilled += chunk.tokens
+            self._rebuilt_preempted += chunk.rebuilt_preempted
+            self._rebuilt_evicted += chunk.rebuilt_evicted
+            rebuilt += chunk.rebuilt_preempted + chunk.rebuilt_evicted
+            if prefill.done(computed):
+                del self._prefills[key]
+                self._marks.pop(key, None)
+        if rebuilt:
+            self._rebuilding.append((output, self._clock(), rebuilt / total))
+
+    def _on_updated(self, output: Any, _runner_output: Any) -> None:
+        """Add the rebuilt tokens' share of a step: since it was scheduled, or since the step before it ended."""
+        now = self._clock()
+        for index, (rebuilding, began, share) in enumerate(self._rebuilding):
+            if rebuilding is output:
+                self._rebuild_seconds += share * (now - max(began, self._last_update))
+                del self._rebuilding[index]
+                break
+        self._last_update = now
+
+    def _on_preempting(self, request: Any) -> None:
+        key = request.request_id
+        self._prefills.pop(key, None)
+        if len(self._marks) < MAX_FOLLOWED:
+            self._marks[key] = max(self._marks.get(key, 0), request.num_computed_tokens)
+
+    def _on_blocks_gone(self, request: Any) -> None:
+        since = self._admitted.pop(request.request_id, None)
+        if since is not None:
+            self._request_seconds.add(self._clock() - since)
+
+    def _on_ended(self, request: Any) -> None:
+        key = request.request_id
+        self._prefills.pop(key, None)
+        self._marks.pop(key, None)
+        if key not in self._scheduler.requests:
+            self._admitted.pop(key, None)  # a vLLM that gives blocks back by another path

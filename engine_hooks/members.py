@@ -1,0 +1,52 @@
+"""What the processes around an engine core say once a second: its workers, and the API servers in front of it.
+
+Sizes are bytes. None says that a number is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from engine_hooks.wire_types import Message, Name
+
+CORE, WORKER, FRONTEND = "core", "worker", "frontend"
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+Size = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+
+
+class WorkerRow(Message, frozen=True, kw_only=True):
+    """One rank's model and KV cache, as they were when the cache had been allocated.
+
+    ``device``: as torch writes it ("cpu", "cuda:0"), in this process's own numbering; ``device_uuid``: the driver's
+    name for it, empty where there is none. ``kv_bytes``: storages of the KV cache, each counted once however many
+    layers lie on it; ``kv_blocks``: blocks in them, the null block included. ``parameter_bytes``: weights and buffers.
+    """
+
+    tensor_parallel_rank: Count
+    pipeline_parallel_rank: Count
+    device: Name
+    device_uuid: Name = ""
+    kv_bytes: Size | None = None
+    kv_blocks: Count | None = None
+    parameter_bytes: Size | None = None
+
+
+class FrontendRow(Message, frozen=True, kw_only=True):
+    """One API server of ``count``; ``requests``: those that it has taken and not answered to the end."""
+
+    count: Count
+    requests: Count | None = None
+
+
+class MemberReport(Message, frozen=True, kw_only=True):
+    """A member at ``monotonic`` (CLOCK_MONOTONIC seconds). ``resident_bytes``: this process's own memory in RAM, pages
+    that it shares with others included.
+    """
+
+    monotonic: float
+    resident_bytes: Size | None
+    worker: WorkerRow | None = None
+    frontend: FrontendRow | None = None

@@ -1,0 +1,1 @@
+"""What runs in worker processes: who they are, and the memory that each rank holds."""

@@ -1,0 +1,70 @@
+"""The metric catalogue: every metric that kvtide exports, once. Collectors, docs, dashboards and rules read it.
+
+One file per subject; their names are names of this package, too. Adding a subject: a file, its star import, its name
+in :data:`_SUBJECTS`.
+"""
+
+# ruff: noqa: F403
+from __future__ import annotations
+
+from exporters.catalogue import (
+    agent,
+    allocation,
+    encoder,
+    engine,
+    groups,
+    hooks,
+    kv,
+    link,
+    members,
+    retained,
+    speculation,
+    support,
+    tenants,
+    tiers,
+    verdicts,
+    waiting,
+    work,
+)
+from exporters.catalogue.agent import *
+from exporters.catalogue.allocation import *
+from exporters.catalogue.base import Metric as Metric
+from exporters.catalogue.encoder import *
+from exporters.catalogue.engine import *
+from exporters.catalogue.groups import *
+from exporters.catalogue.hooks import *
+from exporters.catalogue.kv import *
+from exporters.catalogue.link import *
+from exporters.catalogue.members import *
+from exporters.catalogue.retained import *
+from exporters.catalogue.speculation import *
+from exporters.catalogue.support import *
+from exporters.catalogue.tenants import *
+from exporters.catalogue.tiers import *
+from exporters.catalogue.verdicts import *
+from exporters.catalogue.waiting import *
+from exporters.catalogue.work import *
+
+_SUBJECTS = (
+    agent,
+    engine,
+    members,
+    kv,
+    retained,
+    groups,
+    tenants,
+    allocation,
+    work,
+    speculation,
+    encoder,
+    tiers,
+    waiting,
+    support,
+    hooks,
+    link,
+    verdicts,
+)
+
+CATALOGUE: tuple[Metric, ...] = tuple(
+    value for subject in _SUBJECTS for value in vars(subject).values() if isinstance(value, Metric)
+)

@@ -1,0 +1,85 @@
+"""Blocks that stay although no running request needs them: leaks, delayed frees and pins, with who."""
+
+from __future__ import annotations
+
+from exporters.catalogue.base import Metric
+
+_DELAYED = ("engine", "peer", "direction")
+_PINNED = ("engine", "holder", "pool")
+
+LEAKED = Metric(
+    "kvtide_kv_leaked_blocks",
+    "gauge",
+    "blocks",
+    ("engine", "kind", "tenant", "ending"),
+    "Blocks that are orphaned or over-freed (kind), by the tenant that held them last and how its request ended.",
+)
+
+DELAYED_BLOCKS = Metric(
+    "kvtide_kv_delayed_blocks",
+    "gauge",
+    "blocks",
+    _DELAYED,
+    "Blocks of finished requests that a connector still keeps, by peer and direction.",
+)
+DELAYED_REQUESTS = Metric(
+    "kvtide_kv_delayed_requests",
+    "gauge",
+    "requests",
+    _DELAYED,
+    "Finished requests whose blocks a connector still keeps.",
+)
+DELAYED_OLDEST = Metric(
+    "kvtide_kv_delayed_oldest_seconds",
+    "gauge",
+    "seconds",
+    _DELAYED,
+    "How long the oldest of those requests has waited to be let go.",
+)
+DELAYED_EXPIRED = Metric(
+    "kvtide_kv_delayed_expired_blocks",
+    "gauge",
+    "blocks",
+    _DELAYED,
+    "Those blocks that have been kept for longer than their lease.",
+)
+DELAYED_LEASE = Metric(
+    "kvtide_kv_delayed_lease_seconds",
+    "gauge",
+    "seconds",
+    _DELAYED,
+    "After what time the connector lets go by itself; absent where it never does.",
+)
+
+DELAYED_TENANT_BLOCKS = Metric(
+    "kvtide_kv_delayed_tenant_blocks",
+    "gauge",
+    "blocks",
+    ("engine", "tenant"),
+    "Blocks that a connector still keeps, by the tenant of the finished request.",
+)
+TRANSFER_INFO = Metric(
+    "kvtide_engine_transfer_info",
+    "gauge",
+    "info",
+    ("engine", "peer"),
+    "What other engines call this one in their label peer; always 1, absent without a connector.",
+)
+
+PINNED_REFERENCES = Metric(
+    "kvtide_kv_pinned_references",
+    "gauge",
+    "references",
+    _PINNED,
+    "References on blocks that a connector or an offload job holds.",
+)
+PINNED_OLDEST = Metric(
+    "kvtide_kv_pinned_oldest_seconds", "gauge", "seconds", _PINNED, "How long the oldest of those has been held."
+)
+PINNED_LIMIT = Metric(
+    "kvtide_kv_pinned_limit_seconds",
+    "gauge",
+    "seconds",
+    _PINNED,
+    "At what age they count as orphaned; absent where the holder's own books explain them.",
+)

@@ -1,0 +1,25 @@
+"""Tokens computed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agent.state import AgentState
+from exporters import catalogue as c
+from exporters.collectors.base import Sample, details, known, sound
+
+
+def collect(state: AgentState) -> Iterator[Sample]:
+    """Yield what was computed, what of it for the second time, and how requests use their blocks."""
+    for engine, detail in details(state):
+        row, label = detail.work, (engine,)
+        if row is None:
+            continue
+        yield Sample(c.TOKENS_SCHEDULED, label, row.scheduled_tokens_total)
+        yield Sample(c.PREFILL_TOKENS, label, row.prefill_tokens_total)
+        yield from known(c.REBUILT_TOKENS, (engine, "preempted"), row.rebuilt_preempted_total)
+        yield from known(c.REBUILT_TOKENS, (engine, "evicted"), row.rebuilt_evicted_total)
+        yield Sample(c.REBUILD_SECONDS, label, row.rebuild_seconds_total)
+        yield from sound(c.REQUEST_LIFETIME, label, row.request_seconds)
+        yield from known(c.TAIL_WASTE, label, row.tail_slots)
+        yield from known(c.GROWTH_MAX, label, row.steepest_slope)

@@ -1,0 +1,56 @@
+"""What interrupted drafts leave behind, and drafts that never end."""
+
+from __future__ import annotations
+
+import pytest
+
+from agent.verdicts.base import Facts, Finding
+from agent.verdicts.spec_residue import SpecResidue
+from tests.unit.builders import make_pool
+from tests.unit.details import make_detail, make_speculation
+
+
+def judge(orphaned: int | None, block_bytes: int | None = 1_000_000, **row: object) -> Finding | None:
+    pool = make_pool(orphaned=orphaned, block_bytes=block_bytes)
+    return SpecResidue().judge(Facts(pool=pool, detail=make_detail(speculation=make_speculation(**row))))
+
+
+@pytest.mark.parametrize(
+    ("orphaned", "row"),
+    [
+        (0, {}),
+        (90, {}),
+        (90, {"residue_blocks_total": 50}),
+        (0, {"residue_blocks_total": 500}),  # all of it has come back
+        (50, {"residue_blocks_total": 500}),
+        (None, {"residue_blocks_total": 50}),
+        (0, {"interruptions_total": 10_000}),
+    ],
+)
+def test_it_is_quiet_without_a_residue_worth_the_name(orphaned: int | None, row: dict[str, int]) -> None:
+    assert judge(orphaned, **row) is None
+
+
+def test_it_is_quiet_without_speculation() -> None:
+    for detail in (None, make_detail(speculation=None)):
+        assert SpecResidue().judge(Facts(pool=make_pool(), detail=detail)) is None
+
+
+@pytest.mark.parametrize(
+    ("orphaned", "block_bytes", "size"), [(51, 1_000_000, " (48.6 MiB)"), (None, None, ""), (60, None, "")]
+)
+def test_it_fires_on_more_than_fifty_megabytes_or_on_any_where_bytes_are_not_known(
+    orphaned: int | None, block_bytes: int | None, size: str
+) -> None:
+    finding = judge(orphaned, block_bytes, residue_blocks_total=51)
+    assert finding is not None
+    assert finding.sentence == f"11 interrupted drafts left 51 KV blocks{size} behind that nobody gives back."
+    assert finding.evidence["residue_blocks"] == 51
+    assert ("residue_bytes" in finding.evidence) == (block_bytes is not None)
+
+
+def test_it_fires_on_stuck_drafts() -> None:
+    finding = judge(0, stuck=2)
+    assert finding is not None
+    assert finding.sentence == "2 requests are stuck in one drafting state for more than 30 s."
+    assert finding.evidence["stuck_requests"] == 2
