@@ -238,7 +238,8 @@ class EngineTable:
 
 
 def _base_label(hello: Hello) -> str:
-    return hello.name if hello.data_parallel_size <= 1 else f"{hello.name}-dp{hello.index}"
+    ranked = hello.data_parallel or hello.data_parallel_size > 1
+    return f"{hello.name}-dp{hello.index}" if ranked else hello.name
 
 
 def _hooks(report: Report) -> HookState:

@@ -6,6 +6,7 @@ Words and judgements that verdicts and faces share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from agent.units import human_seconds
 from engine_hooks.detail import OTHER, DelayedRow, Detail, LeakRow
@@ -61,6 +62,14 @@ def leaks_of(detail: Detail | None, kind: str) -> list[LeakRow]:
     beside = {row.pool for row in detail.pools or ()}
     rows = [row for row in detail.leaks or () if row.kind == kind and row.pool not in beside]
     return sorted(rows, key=lambda row: -row.blocks)
+
+
+def beside(detail: Detail | None, kind: Literal["orphaned", "over_freed"]) -> list[tuple[str, int]]:
+    """Return how many blocks are leaked in which pool beside the main one."""
+    rows = [
+        (row.pool, row.orphaned if kind == "orphaned" else row.over_freed) for row in (detail and detail.pools) or ()
+    ]
+    return [(pool, number) for pool, number in rows if number]
 
 
 def blame(rows: Sequence[LeakRow]) -> str:

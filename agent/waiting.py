@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 PAUSED = "paused"
+STALLED_SECONDS = 10.0  # without a token while there is work
 
 _REASONS = {
     "grammar": "a grammar",
@@ -20,7 +21,7 @@ _REASONS = {
     "": "a reason that is not known",
 }
 _REMEDIES = {
-    "memory": "See who holds the blocks: leaks, delayed frees and pins do not come back by waiting.",
+    "memory": "See who holds the blocks: what is leaked does not come back by waiting.",
     "deferred frees": "They come back when the step in flight ends; if none ends, the engine must be restarted.",
     "delayed frees": "They come back when the connector's peer answers or its lease ends: see whether that peer lives.",
     "remote_kv": "See whether the peer that sends lives; aborting those requests lets the others go on.",

@@ -79,11 +79,11 @@ class LeakRow(Message, frozen=True, kw_only=True):
 class DelayedRow(Message, frozen=True, kw_only=True):
     """Blocks that are kept for a transfer, by peer and direction.
 
-    ``send`` and ``receive``: of finished requests, until the connector signals that the peer has read them, or that what
-    was under way has arrived. ``loading``: of requests that wait for their KV from elsewhere. ``deferred``: given back by
-    their request, but a step in flight may still write them. ``lease_seconds``: after what time the connector gives up
-    by itself, None where it never does. ``expired``: blocks that have waited longer than that. ``tenants``: blocks by
-    tenant.
+    ``send`` and ``receive``: of finished requests, until the connector signals that the peer has read them, or that
+    what was under way has arrived. ``loading``: of requests that wait for their KV from elsewhere. ``deferred``: given
+    back by their request, but a step in flight may still write them. ``lease_seconds``: after what time the connector
+    gives up by itself, None where it never does. ``expired``: blocks that have waited longer than that. ``tenants``:
+    blocks by tenant.
     """
 
     peer: Name

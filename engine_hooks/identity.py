@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import re
@@ -18,6 +19,7 @@ from engine_hooks.members import CORE
 from engine_hooks.settings import Settings
 from engine_hooks.wire import Hello, PoolInfo, Support
 
+_COMMAND_LINE = Path("/proc/self/cmdline")  # the title, once a process has set one
 ENGINE_ID_VARIABLE = "KVTIDE_ENGINE_ID"
 
 
@@ -56,6 +58,7 @@ class Identity:
     local_world_size: int
     engine_version: str
     in_process: bool
+    data_parallel: bool = False
     role: str = CORE
 
     @classmethod
@@ -94,6 +97,7 @@ class Identity:
             local_world_size=_local_world_size(parallel),
             engine_version=_label(version),
             in_process=in_process,
+            data_parallel=bool(index) or _is_titled_a_rank(),
             role=role,
         )
 
@@ -118,12 +122,20 @@ class Identity:
             audit=audit,
             mac=session.engine_proof(),
             role=self.role,
+            data_parallel=self.data_parallel,
             parent_pid=os.getppid(),
             tensor_parallel_size=self.tensor_parallel_size,
             pipeline_parallel_size=self.pipeline_parallel_size,
             world_size=self.world_size,
             local_world_size=self.local_world_size,
         )
+
+
+def _is_titled_a_rank() -> bool:
+    """Whether vLLM has titled this process a data-parallel rank: all that a dense model's first rank still shows."""
+    with contextlib.suppress(OSError):
+        return re.search(rb"EngineCore_DP\d", _COMMAND_LINE.read_bytes()[:256]) is not None
+    return False
 
 
 def _local_world_size(parallel: Any) -> int:

@@ -98,7 +98,8 @@ class Hello(Message, frozen=True, kw_only=True):
     ``role``: "core" for an engine core; "worker" and "frontend" are members of one and send a MemberReport once a
     second instead of Report and Detail. A worker in its engine core's process has a link of its own.
     ``instance`` is drawn anew by each engine process: a restarted engine is a new one. ``engine_id`` joins the
-    processes of one engine (data-parallel ranks, workers, API servers). ``index``: which data-parallel rank;
+    processes of one engine (data-parallel ranks, workers, API servers). ``index``: which data-parallel rank
+    (``data_parallel``: one of several, although a rank of a dense model thinks that its ``data_parallel_size`` is 1);
     ``rank``: the worker's in that rank's world, or the API server's number. ``pid`` and ``pid_namespace`` are the
     process's own view; the agent knows its own view from the kernel; ``parent_pid`` tells whose child a member is, 0
     where it is not said. ``started_at`` is Unix time in seconds. ``world_size``: workers of this data-parallel rank,
@@ -124,6 +125,7 @@ class Hello(Message, frozen=True, kw_only=True):
     audit: Support
     mac: bytes
     role: Name = "core"
+    data_parallel: bool = False
     parent_pid: int = 0
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1

@@ -15,7 +15,7 @@ def render() -> str:
     lines = [
         "# Metrics",
         "",
-        "Generated from `exporters/catalogue.py` by `make generate`; do not edit.",
+        "Generated from `exporters/catalogue/` by `make generate`; do not edit.",
         "",
         "A value that is not known makes no sample: absent, zero and failed are three things.",
         "",

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from html import escape
 
-from agent.faces import kept
-from agent.faces.lines import largest, share_of
+from agent.faces.detail import lines_of
+from agent.faces.lines import BAD, Line, largest, share_of
 from agent.faces.words import invitation, refusals
 from agent.retained import peers_of
 from agent.state import AgentState, EngineState, PoolState
@@ -65,20 +65,17 @@ def _engine(engine: EngineState, peers: Mapping[str, str]) -> str:
         return f"<section>{head}{about}<p>No values: {escape(engine.reason)}.</p></section>"
     audit = "" if engine.audit_supported else f"<p>No exact accounting: {escape(engine.audit_reason)}.</p>"
     pool = _pool(engine.pool) if engine.pool else "<p>This engine has no KV pool.</p>"
-    if not verdicts:
+    lines = lines_of(engine.detail, peers) if engine.detail else []
+    if not verdicts and not any(line.style == BAD for line in lines):
         verdicts = '<div class="verdict resolved">Nothing is wrong.</div>'
-    told = _detail(engine.detail, peers) if engine.detail else ""
+    told = _detail(engine.detail, lines) if engine.detail else ""
     counts = f"<dl>{_item('running', f'{engine.running}')}{_item('waiting', f'{engine.waiting}')}</dl>"
     return f"<section>{head}{about}{verdicts}{pool}{counts}{told}{audit}{_cost(engine)}</section>"
 
 
-def _detail(detail: Detail, peers: Mapping[str, str]) -> str:
-    """Who keeps blocks, and the largest tenants; the rest of the detail is in the state and the metrics."""
-    lines = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{escape(str(text))}</dd></div>"
-        for label, text, _ in kept.lines(detail, peers)
-    )
-    told = f'<dl class="lines">{lines}</dl>' if lines else ""
+def _detail(detail: Detail, lines: list[Line]) -> str:
+    told = "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(text)}</dd></div>" for label, text, _ in lines)
+    told = f'<dl class="lines">{told}</dl>' if told else ""
     shown, rest = largest(detail.tenants)
     rows = "".join(
         f"<tr><th scope=row>{escape(row.tenant)}</th><td>{share_of(row)}</td><td>{row.running:,}</td>"

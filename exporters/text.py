@@ -1,6 +1,6 @@
 """Prometheus's text format, version 0.0.4.
 
-By hand, because a scrape must cost little: prometheus_client takes ten times as long. A test compares with what
+By hand, because a scrape must cost little: prometheus_client takes seven times as long. A test compares with what
 it makes of the same samples.
 """
 

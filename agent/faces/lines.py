@@ -1,15 +1,12 @@
-"""One line of an engine's detail: what it is about, and what there is to say."""
+"""One line of an engine's detail: what it is about, and what there is to say. Terminal and page share it: no rich."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from agent.retained import NO_TENANT
 from engine_hooks.detail import TenantRow
-
-if TYPE_CHECKING:  # the page shows lines too, and the daemon needs no rich
-    from rich.console import RenderableType
 
 BAD = "#d55e00"
 SHOWN = 4  # rows of one kind; the rest is summed up
@@ -20,7 +17,7 @@ class Line(NamedTuple):
     """``label`` stands in a column of its own; ``style`` is rich's."""
 
     label: str
-    text: RenderableType
+    text: str
     style: str = ""
 
 

@@ -1,22 +1,18 @@
-"""What the requests of an engine are at, as lines: tenants, waiting, work, speculation, encoder, tiers, groups."""
+"""What the requests of an engine are at, as lines: waiting, work, speculation, encoder, tiers, groups."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.table import Table
-from rich.text import Text
-
-from agent.faces.lines import BAD, SHOWN, Line, largest, share_of
+from agent.faces.lines import BAD, SHOWN, Line
 from agent.retained import count_of, listed
 from agent.units import human_seconds
-from agent.waiting import PAUSED, words
+from agent.waiting import PAUSED, STALLED_SECONDS, words
 from engine_hooks.detail import (
     AllocationRow,
     Detail,
     EncoderRow,
     SpeculationRow,
-    TenantRow,
     TierRow,
     WaitingRow,
     WorkRow,
@@ -29,9 +25,6 @@ def lines(detail: Detail) -> Iterator[Line]:
     """Yield what there is to say; nothing of what an engine does not do."""
     if detail.waiting:
         yield from _waiting(detail.waiting, detail.allocation)
-    shown, rest = largest(detail.tenants)
-    if shown:
-        yield Line("tenants", _tenants(shown, rest))
     if detail.work:
         yield from _work(detail.work)
     if detail.speculation:
@@ -52,7 +45,7 @@ def _waiting(row: WaitingRow, allocation: AllocationRow | None) -> Iterator[Line
         yield Line("paused", "on purpose: no token is scheduled", "yellow")
     elif row.stalled_seconds is not None and row.stalled_seconds >= STALL_SHOWN_SECONDS:
         text = f"no token for {human_seconds(row.stalled_seconds)}, waiting for {words(row.stalled_by)}"
-        yield Line("STALLED", text, BAD)
+        yield Line("STALLED", text, BAD if row.stalled_seconds >= STALLED_SECONDS else "yellow")
     reasons = sorted(((number, reason) for reason, number in row.reasons.items() if number), reverse=True)
     if not reasons:
         return
@@ -62,26 +55,6 @@ def _waiting(row: WaitingRow, allocation: AllocationRow | None) -> Iterator[Line
         if allocation.oldest_refused_seconds is not None:
             text += f", the first {human_seconds(allocation.oldest_refused_seconds)} ago"
     yield Line("waiting", text)
-
-
-def _tenants(shown: list[TenantRow], rest: list[TenantRow]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=24)
-    for name in ("blocks", "running", "waiting", "tokens", "preempted", "sessions"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in shown:
-        table.add_row(
-            Text(row.tenant),
-            share_of(row),
-            f"{row.running:,}",
-            f"{row.waiting:,}",
-            f"{row.prompt_tokens_total + row.generated_tokens_total:,}",
-            f"{row.preempted_total:,}",
-            f"{row.sessions:,}",
-        )
-    if rest:
-        table.add_row(f"{len(rest)} more", f"{sum(row.held or 0 for row in rest):,.0f}", style="dim")
-    return table
 
 
 def _work(row: WorkRow) -> Iterator[Line]:
@@ -106,7 +79,7 @@ def _speculation(row: SpeculationRow) -> Iterator[Line]:
         text += f"; {row.interruptions_total:,} interrupted, left {count_of(row.residue_blocks_total, 'block')}"
     if row.stuck:
         text += f"; {count_of(row.stuck, 'request')} stuck for more than {human_seconds(row.stuck_after_seconds)}"
-    yield Line("drafts", text, BAD if row.stuck or row.residue_blocks_total else "")
+    yield Line("drafts", text, BAD if row.stuck else "")
 
 
 def _encoder(row: EncoderRow) -> Iterator[Line]:

@@ -10,7 +10,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agent.faces import detail
+from agent.faces import detail, grid
+from agent.faces.lines import BAD
 from agent.faces.words import invitation, refusals
 from agent.retained import peers_of
 from agent.state import AgentState, EngineState, PoolState, Verdict
@@ -20,7 +21,7 @@ from engine_hooks.members import FRONTEND, WORKER
 BAR_WIDTH = 40
 # Colours of Okabe and Ito, told apart by the colour-blind; the letters carry the meaning without any colour.
 _PARTS = (
-    ("orphaned", "L", "#d55e00"),
+    ("orphaned", "L", BAD),
     ("held", "#", "#0072b2"),
     ("cached idle", "+", "#56b4e9"),
     ("empty", ".", "grey50"),
@@ -48,21 +49,23 @@ def _engine(engine: EngineState, now: float, peers: Mapping[str, str]) -> Render
     title = Text(f"{engine.engine}  vLLM {engine.engine_version}  pid {engine.pid}  {engine.phase}")
     if engine.phase != "live":
         return Panel(Text(f"No values: {engine.reason}."), title=title, title_align="left", border_style="yellow")
+    told = detail.lines_of(engine.detail, peers) if engine.detail else []
+    bad = any(verdict.phase != "resolved" for verdict in engine.verdicts) or any(line.style == BAD for line in told)
     body: list[RenderableType] = [_verdict(verdict, now) for verdict in engine.verdicts]
-    body = body or [Text("Nothing is wrong.", style="#009e73")]
+    if not body and not bad:
+        body.append(Text("Nothing is wrong.", style="#009e73"))
     if engine.pool is not None:
         body += [_bar(engine.pool), _legend(), _numbers(engine, engine.pool)]
     else:
         body.append(Text("This engine has no KV block pool."))
     if not engine.audit_supported:
         body.append(Text(f"No exact accounting: {engine.audit_reason}.", style="yellow"))
-    if engine.detail is not None and (told := detail.block(engine.detail, peers)):
-        body.append(told)
+    if engine.detail and (block := grid.block(engine.detail, told)):
+        body.append(block)
     if members := _members(engine):
         body.append(Text(members))
     body += [_hooks(engine)]
-    bad = any(verdict.phase != "resolved" for verdict in engine.verdicts)
-    return Panel(Group(*body), title=title, title_align="left", border_style="#d55e00" if bad else "#009e73")
+    return Panel(Group(*body), title=title, title_align="left", border_style=BAD if bad else "#009e73")
 
 
 def _bar(pool: PoolState) -> Text:
@@ -150,7 +153,7 @@ def _hooks(engine: EngineState) -> Text:
 
 
 def _verdict(verdict: Verdict, now: float) -> Text:
-    colour = "#009e73" if verdict.phase == "resolved" else "#d55e00"
+    colour = "#009e73" if verdict.phase == "resolved" else BAD
     since = time.strftime("%H:%M:%S", time.localtime(verdict.since))
     text = Text(f"{verdict.kind} {verdict.phase}", style=f"bold {colour}")
     text.append(f" since {since} ({human_seconds(now - verdict.since)}): ", style="none")

@@ -46,11 +46,11 @@ def _late_blocks(row: DelayedRow) -> int:
 
 def _sentence(row: DelayedRow, peers: Mapping[str, str]) -> str:
     number = _late_blocks(row)
-    blocks = f"{count_of(number, 'KV block')} of finished requests {'is' if number == 1 else 'are'} kept for"
-    oldest = human_seconds(row.oldest_seconds)
+    blocks = f"{count_of(number, 'KV block')} of finished requests {'is' if number == 1 else 'are'}"
+    kept, oldest = f"{blocks} kept for {kept_for(row, peers)}", f"the oldest for {human_seconds(row.oldest_seconds)}"
     if row.lease_seconds is None:
-        return f"{blocks} {kept_for(row, peers)}, the oldest for {oldest}, and no lease ends that."
-    text = f"{blocks} {kept_for(row, peers)} past the lease of {human_seconds(row.lease_seconds)}: the oldest for {oldest}."
+        return f"{kept}, {oldest}, and no lease ends that."
+    text = f"{kept} past the lease of {human_seconds(row.lease_seconds)}: {oldest}."
     inside = row.blocks - number
     # What has come in during the last lease is its rate times the lease: where a steady stream levels off.
     return f"{text} At this rate {inside:,} more are always inside it." if inside > 0 else text

@@ -5,9 +5,7 @@ from __future__ import annotations
 from agent.retained import count_of
 from agent.units import human_seconds
 from agent.verdicts.base import Facts, Finding
-from agent.waiting import PAUSED, remedy_of, words
-
-STALLED_SECONDS = 10.0
+from agent.waiting import PAUSED, STALLED_SECONDS, remedy_of, words
 
 
 class KvStall:

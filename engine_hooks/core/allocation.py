@@ -7,6 +7,7 @@ blocks leave the free queue. A wrapper on this pool object times it, outside the
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -101,13 +102,17 @@ class AllocationObserver:
     # -- blocks --------------------------------------------------------------------------------------------
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        add = self._block_seconds.add
+        """Time a call. It comes sixteen times a step where 256 requests run: no method of ours is called for it."""
+        histogram = self._block_seconds
+        bounds, counts = histogram.bounds, histogram.counts
 
         def get_new_blocks(*args: Any, **kwargs: Any) -> Any:
             began = timer()
             result = original(*args, **kwargs)
             try:
-                add(timer() - began)
+                seconds = timer() - began
+                counts[bisect_left(bounds, seconds)] += 1
+                histogram.sum += seconds
                 self._taken += len(result)
             except Exception as error:
                 self._guard.note(self.HOOK, error)

@@ -50,6 +50,8 @@ class EngineReporter:
         self._taps = Taps(engine.scheduler, self._guard)
         self._settings = settings
         self._observers: dict[str, Observer] = {}
+        self._sections: dict[str, Any] | None = None  # of the Detail that is being put together
+        self._unasked: list[str] = []
         self._unsupported: dict[str, str] = {}
         self._orders: deque[wire.Order] = deque(maxlen=MAX_ORDERS)
         self._sequence = 0
@@ -101,7 +103,7 @@ class EngineReporter:
         self._waking = False  # should a wake-up ever get lost, the next one is sent all the same
         self._step_seconds += ended - began
         # Reading the thread's CPU time costs as much as a step without a report: those are measured by sample.
-        busy = self._audit_wants_more or ended >= self._next_report
+        busy = self._audit_wants_more or ended >= self._next_report or self._sections is not None
         if not busy and self._steps % SAMPLED_STEPS:
             self._guard.run("step", self._work, ended)
             return
@@ -133,10 +135,9 @@ class EngineReporter:
             self._next_report = now + BUSY_PERIOD
             if self._link.up:
                 self._guard.run("report", self._send_report)
-                if now >= self._next_detail:
-                    self._next_detail = now + DETAIL_PERIOD - BUSY_PERIOD / 2
-                    self._guard.run("detail", self._send_detail)
             self._last_report = time.monotonic()
+        if self._sections is not None or (self._link.up and now >= self._next_detail):
+            self._guard.run("detail", self._advance_detail, now, at_once=resting)
 
     def _execute(self, order: wire.Order) -> None:
         if order.kind == "check":
@@ -168,11 +169,26 @@ class EngineReporter:
             )
         )
 
-    def _send_detail(self) -> None:
+    def _advance_detail(self, now: float, *, at_once: bool) -> None:
+        """Ask one observer for its section, or all of them ``at_once``; send the Detail when the last has answered.
+
+        One a step: together they would be felt as a pause.
+        """
+        if self._sections is None:
+            self._next_detail = now + DETAIL_PERIOD
+            self._sections, self._unasked = {}, list(self._observers)
+        while self._unasked:
+            name = self._unasked.pop()
+            observer = self._observers[name]
+            self._sections[name] = self._guard.run(observer.HOOK, observer.section, time.monotonic())
+            if not at_once:
+                break
+        if not self._unasked:
+            sections, self._sections = self._sections, None
+            self._send_detail(sections)
+
+    def _send_detail(self, sections: dict[str, Any]) -> None:
         now = time.monotonic()
-        sections: dict[str, Any] = {
-            name: self._guard.run(observer.HOOK, observer.section, now) for name, observer in self._observers.items()
-        }
         transfer = transfer_id(self._view.scheduler)
         self._link.send(Detail(monotonic=now, transfer_id=transfer, unsupported=self._unsupported, **sections))
 

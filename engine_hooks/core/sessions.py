@@ -93,8 +93,8 @@ class SessionBook:
             _close(self._idle.pop(key))
 
     def hand_over(self, owner: Owner, to: Owner) -> None:
-        """Let ``to`` have the resting sessions of ``owner``."""
-        for session in self._idle.values():
+        """Let ``to`` have the sessions of ``owner``."""
+        for session in (*self._idle.values(), *self._live.values()):
             if session.owner is owner:
                 session.owner = to
                 owner.sessions -= 1

@@ -134,19 +134,18 @@ class SpeculationObserver:
     def _count(self, entry: _Round, runner_output: Any) -> None:
         """Count a step's drafts as vLLM does; of the accepted ones those that were kept when the request stopped."""
         drafts, dropped = entry.drafts, entry.dropped
-        lengths = list(map(len, runner_output.sampled_token_ids or ()))
+        sampled, indexes = runner_output.sampled_token_ids, runner_output.req_id_to_index
         invalid = getattr(entry.output, "num_invalid_spec_tokens", None) or {}
-        if not lengths:
+        if not sampled:
             return
-        if not dropped and 0 not in lengths and not invalid:
-            # One token beyond the accepted drafts was sampled for each request, and for those without drafts only it.
+        # Accepted drafts, and one token more; none where nothing was sampled, and then nothing was verified.
+        lengths = list(map(len, map(sampled.__getitem__, map(indexes.__getitem__, drafts))))
+        if not dropped and not invalid and 0 not in lengths:
             self._verified += len(drafts)
             self._drafted += sum(map(len, drafts.values()))
             self._accepted += sum(lengths) - len(lengths)
             return
-        indexes = runner_output.req_id_to_index
-        for key, tokens in drafts.items():
-            length = lengths[indexes[key]] if key in indexes else 0
+        for (key, tokens), length in zip(drafts.items(), lengths, strict=True):
             if length and key not in dropped:
                 self._verified += 1
                 self._drafted += len(tokens) - invalid.get(key, 0)
@@ -196,12 +195,12 @@ class SpeculationObserver:
         held, self._held = self._held, None
         if held is None:
             return
-        deferred = getattr(self._scheduler, "deferred_frees", ())
+        deferred: Any = getattr(self._scheduler, "deferred_frees", ())
         if len(deferred) > held.deferred:
             self._deferred[request.request_id] = deferred[-1]
             return
-        before = zip(held.blocks, held.references, strict=True)
-        self._residue += sum(block.ref_cnt >= references for block, references in before)
+        for block, references in zip(held.blocks, held.references, strict=True):
+            self._residue += block.ref_cnt >= references
         self._table.clean(request.request_id, self._clock())
 
     def _settle_deferred(self, now: float) -> None:

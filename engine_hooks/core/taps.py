@@ -20,10 +20,10 @@ class Taps:
     """Events of one scheduler, on the engine's thread. Lists of functions, called in the order of their arrival.
 
     ``added(request)``: a new request was accepted. ``finishing(ids, status)`` and ``finished(ids, status)``: around an
-    end that came from outside the scheduler (a client that went away, a shutdown). ``ending(request)``: it has its final status and still holds what it
-    held; ``ended(request)``: it was let go, or its blocks are kept for a connector (then it is still in
-    ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment when a finished
-    request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a preemption.
+    end that came from outside the scheduler (a client that went away, a shutdown). ``ending(request)``: it has its final
+    status and still holds what it held; ``ended(request)``: it was let go, or its blocks are kept for a connector (then
+    it is still in ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment when a
+    finished request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a preemption.
     ``scheduling()`` and ``scheduled(output)``: around ``schedule()``; ``updated(scheduled, runner_output)``: after a
     step's output was taken in. ``refused(request)`` and ``granted(request)``: memory for a waiting request.
     """

@@ -42,7 +42,7 @@ class WaitingObserver:
         self._own = {
             RequestStatus[name]: reason for name, reason in OWN_REASONS.items() if name in RequestStatus.__members__
         }
-        self._preempted = RequestStatus.PREEMPTED
+        self._plain, self._preempted = RequestStatus.WAITING, RequestStatus.PREEMPTED
         self._refused: set[str] = set()  # waiting requests that memory was refused to since they last ran
         self._refusing = False  # in the step that is being scheduled
         self._refused_last = False  # in the last one that was
@@ -157,12 +157,12 @@ class WaitingObserver:
 
     def _own_reason(self, request: Any, paused: bool) -> str:
         """Why this request waits whatever is before it in the queue, or an empty string."""
-        reason = self._own.get(request.status)
-        if reason is not None:
-            return reason
+        status = request.status
+        if status is not self._plain and status in self._own:  # an enumeration's hash is slow
+            return self._own[status]
         if paused:
             return "paused"
-        if request.status == self._preempted:
+        if status is self._preempted:
             return "preempted"
         return "memory" if request.request_id in self._refused else ""
 

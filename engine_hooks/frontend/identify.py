@@ -72,4 +72,4 @@ def from_proxy(settings: TenantSettings, peer: str | None) -> bool:
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 peer of a socket that listens on both
-    return any((mapped or address) in network for network in settings.proxies)
+    return any(address in network or (mapped is not None and mapped in network) for network in settings.proxies)

@@ -21,6 +21,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 HOOK = "front_end"
 # Where the peer of the connection is kept for us, before a server puts a forwarded address in its place.
 PEER_KEY = "kvtide.peer"
+# Applications may lie in one another: the outermost, which has the authentication, is the one that knows.
+_NOTED_KEY = "kvtide.noted"
 CLAIMS: ContextVar[Claims | None] = ContextVar("kvtide_claims", default=None)
 
 
@@ -37,9 +39,10 @@ class TenantMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or connection."""
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] not in ("http", "websocket") or _NOTED_KEY in scope:
             await self._app(scope, receive, send)
             return
+        scope[_NOTED_KEY] = True
         token = CLAIMS.set(self._guard.run(HOOK, self._claims, scope))
         try:
             await self._app(scope, receive, send)

@@ -99,7 +99,9 @@ def _sources(text: str) -> tuple[str, ...]:
     for word in words:
         kind, colon, name = word.partition(":")
         source = f"header:{name.strip().lower()}" if kind == "header" and colon else word
-        if source not in PLAIN_SOURCES and not (kind == "header" and _TOKEN.fullmatch(source[len("header:") :])):
+        # The key has a source of its own, which hashes it.
+        known = kind == "header" and _TOKEN.fullmatch(source[len("header:") :]) and source != "header:authorization"
+        if source not in PLAIN_SOURCES and not known:
             allowed = ", ".join((*PLAIN_SOURCES, "header:NAME"))
             logger.warning(
                 "kvtide: KVTIDE_TENANT_FROM: no source %r, allowed are %s; using %s instead",

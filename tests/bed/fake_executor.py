@@ -47,6 +47,9 @@ class FakeExecutor(Executor):
         answer = [answers.get(method)]
         return _done(answer) if non_block else answer
 
+    def initialize_from_config(self, kv_cache_configs: Any) -> None:
+        """There is no cache to set up; some versions also warm up here, and want to know how long that took."""
+
     def compile_or_warm_up_model(self) -> None:
         """There is nothing to warm up."""
 

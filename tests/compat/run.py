@@ -1,7 +1,7 @@
-"""Runs tests/compat on each version of constraints/compat.txt: ``python -m tests.compat.run [--ends] [--check]``.
+"""Runs tests/compat on the versions of constraints/compat.txt: ``python -m tests.compat.run [--check] [VERSION...]``.
 
-Runs in the engine environment. Each version gets a process of its own, with that version first on its path. A run on
-all versions writes docs/compatibility.md; with ``--check`` what was found must be what the page says.
+Runs in the engine environment. Each version gets a process of its own, with that version first on its path. What was
+found goes into docs/compatibility.md; with ``--check`` it must be what the page says already.
 """
 
 from __future__ import annotations
@@ -102,28 +102,39 @@ def differences(results: Sequence[Result], recorded: Sequence[Result]) -> list[s
 def main(arguments: Sequence[str]) -> int:
     """Run; return 1 when a test fails or the page is not what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("versions", nargs="*", help="only these; default: all that are pinned")
     parser.add_argument("--ends", action="store_true", help="only the oldest and the newest version")
     parser.add_argument("--check", action="store_true", help="compare with the page instead of writing it")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="versions at a time")
     options = parser.parse_args(arguments)
-    if options.ends and not options.check:
-        parser.error("--ends goes with --check: the page is written from a run on all versions")
     pins = parse_pins(PINS.read_text())
-    with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(test, [pins[0], pins[-1]] if options.ends else pins))
+    chosen = [pins[0], pins[-1]] if options.ends else pins
+    if options.versions:
+        chosen = [pin for pin in pins if pin.version in options.versions]
+        if len(chosen) != len(set(options.versions)):
+            parser.error(f"{PINS.name} has {', '.join(pin.version for pin in pins)}")
+    recorded = load() if RECORDED.exists() else []
+    try:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            results = list(pool.map(test, chosen))
+    except (RuntimeError, subprocess.SubprocessError) as error:
+        say(str(error))
+        return 1
+    failed = any(result["failed"] for result in results)
     if options.check:
-        recorded = load()
         stale = differences(results, recorded)
         if PAGE.read_text() != render(recorded):
             stale.append(f"{PAGE.name} is not what its generator makes")
         for line in stale:
             say(line)
         say("docs/compatibility.md is stale: run make compat" if stale else "docs/compatibility.md is fresh")
-        return 1 if stale or any(result["failed"] for result in results) else 0
-    RECORDED.write_text(dump(results))
-    PAGE.write_text(render(results))
+        return 1 if stale or failed else 0
+    merged = {result["version"]: result for result in (*recorded, *results)}
+    recorded = [merged[pin.version] for pin in pins if pin.version in merged]
+    RECORDED.write_text(dump(recorded))
+    PAGE.write_text(render(recorded))
     say("wrote docs/compatibility.md")
-    return 1 if any(result["failed"] for result in results) else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -133,6 +133,7 @@ def test_data_parallel_ranks(place: Path) -> None:
         agent.wait(complete, PATIENCE)
         first, second = agent.engines()
         assert (first["index"], second["index"]) == (0, 1)
+        assert (first["engine"], second["engine"]) == ("tiny-dp0", "tiny-dp1")
         assert first["engine_id"] == second["engine_id"]
         assert up(second, "frontend") == {}  # they serve both ranks, and are counted once
         assert pids(up(first, "frontend")) == titled(server, "APIServer")

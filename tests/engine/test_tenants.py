@@ -340,6 +340,27 @@ def test_a_tenant_that_was_long_away_makes_room_and_its_counts_stay_in_the_sum()
     assert sum(row.requests_total for row in seen.values()) == MAX_TENANTS + 2
 
 
+def test_a_session_outlives_the_row_of_its_tenant() -> None:
+    """Its first request is counted in ``other``, its second under a row that is given up before the first one ends."""
+    watched = watch()
+    fill_places(watched)
+    watched.scheduler.add_request(make(900, "acme", "talk", max_tokens=2000))
+    watched.now += tenants.FOLD_SECONDS
+    watched.scheduler.add_request(make(901, "acme", "talk", max_tokens=1))
+    step(watched.scheduler)
+    assert rows(watched)["acme"].sessions == 1
+    for i in range(MAX_TENANTS):  # all others come back; acme is the only one that was away
+        watched.scheduler.add_request(make(1000 + i, f"u{i}", max_tokens=2000))
+    watched.now += tenants.FOLD_SECONDS
+    watched.scheduler.add_request(make(1100, "late"))
+    seen = rows(watched)
+    assert "acme" not in seen
+    assert (seen[OTHER].sessions, seen["late"].requests_total) == (1, 1)
+    abort(watched, 900)
+    watched.now += sessions.OVER_SECONDS
+    assert rows(watched)[OTHER].sessions == 0
+
+
 def test_a_tenant_of_the_map_has_its_place_and_its_quota_is_seen(tmp_path: Path) -> None:
     file = tmp_path / "tenants.json"
     file.write_text(json.dumps({"gold": {"quota_ratio": 0.25}, "silver": {"quota_blocks": 7}}))

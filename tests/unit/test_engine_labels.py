@@ -34,6 +34,12 @@ def test_data_parallel_ranks_have_a_suffix(table: EngineTable) -> None:
     assert labels(table) == {"m-dp0": "r0", "m-dp1": "r1", "m-dp1~2": "other"}
 
 
+def test_a_rank_that_thinks_it_is_alone_has_a_suffix(table: EngineTable) -> None:
+    for index in (0, 1):
+        join(table, f"r{index}", index=index, data_parallel=True)
+    assert labels(table) == {"m-dp0": "r0", "m-dp1": "r1"}
+
+
 def test_a_successor_takes_the_name_of_a_lost_engine_at_once(table: EngineTable) -> None:
     join(table, "old")
     table.disconnected("old", 100.0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from agent.engines import EngineTable
-from agent.state import Verdict
+from agent.state import EngineState, Verdict
+from engine_hooks.wire import Heartbeat
 from tests.unit.builders import make_hello, make_pool_report, make_report
+from tests.unit.details import make_delayed, make_detail, make_leak, make_waiting
 
 UNIX = 1_700_000_000.0
 
@@ -114,3 +116,79 @@ def test_the_same_instance_keeps_its_verdict_over_a_lost_link() -> None:
     table.disconnected("i1", 14.0)
     table.hello(make_hello(), 1, 15.0)
     assert phase(table, 1, 15.0) == "confirmed"
+
+
+def states(table: EngineTable, now: float) -> dict[str, EngineState]:
+    return {state.engine: state for state in table.states(now, UNIX + now)}
+
+
+def test_what_the_engine_says_of_kept_blocks_is_in_its_pool() -> None:
+    table = engine()
+    table.report("i1", make_report(make_pool_report(delayed=40, deferred=7, pinned=24)), 10.0)
+    pool = states(table, 10.0)["m"].pool
+    assert pool is not None
+    assert (pool.delayed, pool.deferred, pool.pinned) == (40, 7, 24)
+    table.report("i1", make_report(make_pool_report()), 11.0)
+    pool = states(table, 11.0)["m"].pool
+    assert pool is not None
+    assert (pool.delayed, pool.deferred, pool.pinned) == (None, None, None)
+
+
+def test_a_leak_is_told_with_who_left_it() -> None:
+    table = engine()
+    table.detail("i1", make_detail(leaks=(make_leak(),), pools=()), 9.9)
+    verdict = told(table, 4, 10.0)
+    assert verdict is not None
+    assert verdict.sentence.endswith(
+        " Last held by tenant acme, request 3fa2b1c4d5e6, aborted at the front end 14 s ago."
+    )
+
+
+def test_a_detail_that_stays_behind_its_reports_is_known_no_more() -> None:
+    table = engine()
+    table.detail("i1", make_detail(monotonic=50.0, waiting=make_waiting(stalled_seconds=60.0), pools=()), 10.0)
+    table.report("i1", make_report(make_pool_report(), monotonic=53.0), 13.0)
+    state = states(table, 13.0)["m"]
+    assert state.detail is not None
+    assert [verdict.kind for verdict in state.verdicts] == ["kv_stall"]
+    table.report("i1", make_report(make_pool_report(), monotonic=53.125), 13.125)
+    state = states(table, 13.125)["m"]
+    assert (state.phase, state.detail, state.verdicts) == ("live", None, ())
+
+
+def test_a_detail_ages_with_its_engine_and_not_with_our_clock() -> None:
+    table = EngineTable(3.0)
+    table.hello(make_hello(in_process=True), 1, 0.0)
+    table.report("i1", make_report(), 1.0)
+    table.detail("i1", make_detail(), 1.0)
+    table.heartbeat("i1", Heartbeat(silent_seconds=1000.0), 1000.0)
+    assert states(table, 1000.0)["m"].detail == make_detail()  # at rest in its caller's hands: it still holds
+
+
+def test_a_silent_engine_has_no_detail() -> None:
+    table = engine()
+    table.report("i1", make_report(), 10.0)
+    table.detail("i1", make_detail(), 10.0)
+    assert states(table, 10.0)["m"].detail is not None
+    assert states(table, 20.0)["m"].detail is None
+
+
+def test_verdicts_stand_in_the_order_of_the_harm_that_they_do() -> None:
+    table = engine()
+    told(table, 1, 10.0)
+    table.detail("i1", make_detail(waiting=make_waiting(stalled_seconds=60.0), pools=()), 11.0)
+    table.report("i1", make_report(make_pool_report(orphaned=1, over_freed=1)), 11.0)
+    kinds = [verdict.kind for verdict in states(table, 11.0)["m"].verdicts]
+    assert kinds == ["kv_over_freed", "kv_stall", "kv_orphan"]
+
+
+def test_a_peer_on_this_node_is_called_by_its_label() -> None:
+    table = engine()
+    table.hello(make_hello(instance="i2", engine_id="e2", name="decode"), 2, 0.0)
+    table.detail("i2", make_detail(transfer_id="nixl-d"), 9.0)
+    late = make_delayed(peer="nixl-d", blocks=4, expired=4, oldest_seconds=900.0)
+    table.detail("i1", make_detail(delayed=(late,), pools=(), waiting=None), 9.0)
+    table.report("i1", make_report(), 10.0)
+    (verdict,) = states(table, 10.0)["m"].verdicts
+    assert verdict.kind == "kv_delayed_free"
+    assert "kept for engine decode (send)" in verdict.sentence

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -62,6 +63,24 @@ def test_the_hello_says_who_and_proves_it(monkeypatch: pytest.MonkeyPatch) -> No
     assert (hello.pid, hello.hooks_version, hello.in_process) == (os.getpid(), __version__, True)
     assert (hello.idle_period_seconds, hello.pool, hello.audit) == (1.5, pool, Support(ok=False, reason="why"))
     assert hello.mac == SESSION.engine_proof()
+
+
+@pytest.mark.parametrize(
+    ("title", "index", "ranked"),
+    [
+        ("VLLM::EngineCore", 0, False),
+        ("VLLM::EngineCore_DP0", 0, True),  # vLLM tells a dense model's rank that it is alone
+        ("VLLM::EngineCore", 1, True),
+        ("python -c pass", 0, False),
+    ],
+)
+def test_a_data_parallel_rank_is_known_by_its_index_or_its_title(
+    title: str, index: int, ranked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cmdline").write_text(title)
+    monkeypatch.setattr(identity, "_COMMAND_LINE", tmp_path / "cmdline")
+    core = engine(data_parallel_index=index, data_parallel_size=1)
+    assert Identity.of(core, Settings.from_environment({}), in_process=False).data_parallel is ranked
 
 
 def test_each_process_draws_its_own_instance() -> None:

@@ -19,7 +19,27 @@ def test_every_detector_is_registered_once() -> None:
 
 
 def test_an_engine_without_a_pool_has_no_finding() -> None:
-    assert KvOrphan().judge(Facts(pool=None, detail=make_detail())) is None
+    assert KvOrphan().judge(Facts(pool=None, detail=make_detail(pools=()))) is None
+
+
+@pytest.mark.parametrize("orphaned", [0, None])
+def test_a_sound_pool_beside_the_main_one_has_no_finding(orphaned: int | None) -> None:
+    detail = make_detail(pools=(make_pool_row(orphaned=orphaned),))
+    assert KvOrphan().judge(Facts(pool=make_pool(orphaned=0), detail=detail)) is None
+
+
+def test_a_leak_in_a_pool_beside_the_main_one_is_one() -> None:
+    detail = make_detail(leaks=(), pools=(make_pool_row(orphaned=1), make_pool_row(pool="disk", orphaned=3)))
+    finding = KvOrphan().judge(Facts(pool=make_pool(orphaned=0), detail=detail))
+    assert finding is not None
+    assert finding.sentence == (
+        "1 block is held by nothing in the pool cpu: leaked. 3 blocks are held by nothing in the pool disk: leaked."
+    )
+    assert finding.evidence == {"orphaned_blocks_beside": 4}
+    finding = KvOrphan().judge(Facts(pool=make_pool(orphaned=4), detail=detail))
+    assert finding is not None
+    assert finding.sentence.startswith("4 KV blocks are held by no request")
+    assert "1 block is held by nothing in the pool cpu" in finding.sentence
 
 
 @pytest.mark.parametrize("orphaned", [0, None])
@@ -100,7 +120,7 @@ LEAKED = "4 KV blocks are held by no request (4.0 MiB, 0.4% of the pool): leaked
     ],
 )
 def test_the_sentence_says_who_held_them(leaks: object, who: str) -> None:
-    detail = make_detail(leaks=leaks, pools=(make_pool_row(pool="cpu"),))
+    detail = make_detail(leaks=leaks, pools=(make_pool_row(pool="cpu", orphaned=0),))
     finding = KvOrphan().judge(Facts(pool=make_pool(orphaned=4), detail=detail))
     assert finding is not None
     assert finding.sentence == LEAKED + who

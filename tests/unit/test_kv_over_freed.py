@@ -8,14 +8,14 @@ from agent.state import PoolState
 from agent.verdicts.base import Facts
 from agent.verdicts.kv_over_freed import KvOverFreed
 from tests.unit.builders import make_pool
-from tests.unit.details import make_detail, make_leak
+from tests.unit.details import make_detail, make_leak, make_pool_row
 
 
 @pytest.mark.parametrize(
     "pool", [None, make_pool(over_freed=0), make_pool(over_freed=None), make_pool(over_freed=0, orphaned=9)]
 )
 def test_it_is_quiet_without_one(pool: PoolState | None) -> None:
-    assert KvOverFreed().judge(Facts(pool=pool, detail=make_detail())) is None
+    assert KvOverFreed().judge(Facts(pool=pool, detail=make_detail(pools=(make_pool_row(over_freed=0),)))) is None
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_it_is_quiet_without_one(pool: PoolState | None) -> None:
     ],
 )
 def test_it_fires_on_any(number: int, leaks: object, sentence: str) -> None:
-    finding = KvOverFreed().judge(Facts(pool=make_pool(over_freed=number), detail=make_detail(leaks=leaks)))
+    finding = KvOverFreed().judge(Facts(pool=make_pool(over_freed=number), detail=make_detail(leaks=leaks, pools=())))
     assert finding is not None
     assert finding.sentence == sentence
     assert finding.evidence == {"over_freed_blocks": number}
@@ -45,3 +45,10 @@ def test_it_fires_on_any(number: int, leaks: object, sentence: str) -> None:
 def test_it_needs_no_detail() -> None:
     finding = KvOverFreed().judge(Facts(pool=make_pool(over_freed=2)))
     assert finding is not None
+
+
+def test_pools_beside_the_main_one_count() -> None:
+    finding = KvOverFreed().judge(Facts(pool=make_pool(over_freed=0), detail=make_detail(leaks=())))
+    assert finding is not None
+    assert finding.sentence.startswith("2 blocks were freed while still in use in the pool cpu: ")
+    assert finding.evidence == {"over_freed_blocks_beside": 2}

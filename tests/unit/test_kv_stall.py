@@ -49,7 +49,7 @@ def test_it_is_quiet_where_nothing_is_told() -> None:
 @pytest.mark.parametrize(
     ("by", "sentence", "remedy"),
     [
-        ("memory", "3 waiting for memory.", "leaks"),
+        ("memory", "3 waiting for memory.", "leaked"),
         ("remote_kv", "3 waiting for KV from a peer.", "peer"),
         ("something_new", "3 waiting for something new.", "log"),
         ("", "3 waiting for a reason that is not known.", "log"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from agent.faces import detail as face
 from engine_hooks.detail import Detail
+from exporters.landing import page
 from tests.unit.builders import make_engine, make_state
 from tests.unit.details import (
     make_allocation,
@@ -46,8 +48,8 @@ def said(detail: Detail, width: int = 100) -> str:
 
 
 def test_a_quiet_engine_has_nothing_to_say() -> None:
-    assert face.block(QUIET, {}) is None
-    assert face.block(Detail(monotonic=1.0), {}) is None
+    assert face.lines_of(QUIET, {}) == []
+    assert face.lines_of(Detail(monotonic=1.0, unsupported={"encoder": "this model has no encoder"}), {}) == []
 
 
 @pytest.mark.parametrize("width", [80, 100, 140])
@@ -99,8 +101,8 @@ def test_everything_that_is_wrong_is_said_at_any_width(width: int) -> None:
             "tier cpu: not known blocks in transfer",
         ),
         (
-            {"unsupported": {"tiers": "no connector", "encoder": "no encoder"}},
-            "not told encoder, tiers (why: kvtide status --json)",
+            {"unsupported": {"tiers": "no connector", "leaks": "its pool is unknown", "work": "no taps"}},
+            "not told leaks: its pool is unknown work: no taps tenants",
         ),
         (
             {"work": make_work(rebuilt_preempted_total=None, rebuilt_evicted_total=5)},
@@ -124,6 +126,28 @@ def test_everything_that_is_wrong_is_said_at_any_width(width: int) -> None:
 )
 def test_the_line(changes: dict[str, object], text: str) -> None:
     assert text in said(make_detail(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "well"),
+    [
+        ({}, True),
+        ({"delayed": (make_delayed(),), "waiting": make_waiting(stalled_seconds=None, stalled_by="")}, True),
+        ({"waiting": make_waiting(stalled_seconds=9.0)}, True),
+        ({"waiting": make_waiting(stalled_seconds=10.0)}, False),
+        ({"speculation": make_speculation(stuck=1)}, False),
+        ({"tiers": (make_tier(),)}, False),
+        ({"encoder": make_encoder()}, False),
+        ({"leaks": (make_leak(),)}, False),
+    ],
+)
+def test_what_is_wrong_and_has_no_verdict_yet_is_not_called_well(changes: dict[str, object], well: bool) -> None:
+    detail = msgspec.structs.replace(QUIET, **changes)
+    engine = make_engine(detail=detail, verdicts=())
+    text = words(drawn(make_state(engine)))
+    assert ("Nothing is wrong." in text) == well
+    page_text = page(make_state(engine))
+    assert ("Nothing is wrong." in page_text) == well
 
 
 def test_no_plateau_is_told_from_the_first_seconds_of_a_lease() -> None:

@@ -118,7 +118,7 @@ def test_what_is_not_known_is_said_so() -> None:
 
 def test_a_sound_engine_is_quiet() -> None:
     hooks = make_hooks(errors={}, off={}, dropped_frames=0, step_seconds=0.0)
-    text = words(drawn(make_state(make_engine(pool=make_pool(orphaned=0), verdicts=(), hooks=hooks))))
+    text = words(drawn(make_state(make_engine(pool=make_pool(orphaned=0), verdicts=(), hooks=hooks, detail=None))))
     assert "Nothing is wrong." in text
     assert "dropped" not in text
     assert "hooks cost" not in text

@@ -59,6 +59,7 @@ def test_a_stranger_is_not_but_for_its_session(peer: str | None) -> None:
         ("10.0.0.0/8", "10.255.0.1", True),
         ("10.0.0.0/8", "::ffff:10.0.0.1", True),
         ("10.0.0.0/8", "11.0.0.1", False),
+        ("::ffff:0:0/96", "::ffff:10.0.0.1", True),
         ("fe80::/10", "fe80::1%eth0", True),
         ("fe80::/10", "10.0.0.1", False),
         ("10.0.0.0/8", None, False),
@@ -176,6 +177,13 @@ async def test_the_peer_counts_and_not_the_address_that_was_forwarded() -> None:
     await server.request(**{PEER_KEY: (PROXY, 5)}, client=(STRANGER, 0))
     await server.request(client=(PROXY, 5))
     assert [claims.trusted for claims in server.app.seen if claims] == [False, True, True]
+
+
+async def test_an_application_inside_another_does_not_ask_again() -> None:
+    inner = Server(App())
+    outer = Server(inner.stack, verify=lambda scope: True)  # type: ignore[arg-type]
+    await outer.request()
+    assert [claims.trusted for claims in inner.app.seen if claims] == [True]
 
 
 async def test_a_lifespan_passes_through() -> None:

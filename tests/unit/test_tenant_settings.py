@@ -57,7 +57,10 @@ def test_every_variable(tmp_path: Path) -> None:
     assert settings.headers == {b"x-tenant", b"x-talk", b"authorization"}
 
 
-@pytest.mark.parametrize("text", ["cookie", "user,,api_key", "header", "header:", "header:a b", "header:é", "API_KEY"])
+@pytest.mark.parametrize(
+    "text",
+    ["cookie", "user,,api_key", "header", "header:", "header:a b", "header:é", "API_KEY", "header:Authorization"],
+)
 def test_bad_sources(text: str, caplog: pytest.LogCaptureFixture) -> None:
     assert read(TENANT_FROM=text).sources == DEFAULT_SOURCES
     warned_once(caplog, "KVTIDE_TENANT_FROM")

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-MAX_JOBS = 4096  # of one tier; connectors list the oldest first
+MAX_JOBS = 1024  # of one tier; connectors list the oldest first
 
 
 @dataclass(frozen=True, slots=True)

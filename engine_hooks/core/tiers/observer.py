@@ -69,7 +69,7 @@ class TiersObserver:
             oldest_seconds=max(ages, default=None),
             stuck=sum(age > STUCK_AFTER_SECONDS for age in ages),
             stuck_after_seconds=STUCK_AFTER_SECONDS,
-            unseen=tier.pending - len(ages),
+            unseen=max(0, tier.pending - len(ages)),
         )
 
 
