@@ -11,6 +11,7 @@ from typing import Literal
 from agent.units import human_seconds
 from engine_hooks.detail import OTHER, DelayedRow, Detail, LeakRow
 
+DEFERRED, LOADING = "deferred", "loading"
 NO_TENANT, RUNNING, UNKNOWN = "none", "running", "unknown"
 # A connector lets go at its own step after the lease, and ages are a second old when they arrive here.
 LEASE_GRACE_SECONDS = 10.0
@@ -110,13 +111,12 @@ def peers_of(details: Iterable[tuple[str, Detail | None]]) -> dict[str, str]:
 
 
 def kept_for(row: DelayedRow, peers: Mapping[str, str]) -> str:
-    """Return for whom or for what the blocks of a finished request are kept; ``peers`` are engines that are ours."""
-    if row.direction == "deferred":
+    """Return for whom or for what blocks are kept; ``peers`` are engines that are ours."""
+    if row.direction == DEFERRED:
         return "a step in flight"
-    if row.peer in peers:
-        return f"engine {peers[row.peer]} ({row.direction})"
     peer = "an unknown peer" if row.peer in {"", UNKNOWN} else row.peer
-    return f"{peer} ({row.direction})"
+    peer = f"engine {peers[row.peer]}" if row.peer in peers else peer
+    return f"KV to come from {peer}" if row.direction == LOADING else f"{peer} ({row.direction})"
 
 
 def listed(parts: Iterable[str]) -> str:

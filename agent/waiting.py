@@ -22,8 +22,8 @@ _REASONS = {
 }
 _REMEDIES = {
     "memory": "See who holds the blocks: what is leaked does not come back by waiting.",
-    "deferred frees": "They come back when the step in flight ends; if none ends, the engine must be restarted.",
-    "delayed frees": "They come back when the connector's peer answers or its lease ends: see whether that peer lives.",
+    "deferred_frees": "They come back when the step in flight ends; if none ends, the engine must be restarted.",
+    "delayed_frees": "They come back when the connector's peer answers or its lease ends: see whether that peer lives.",
     "remote_kv": "See whether the peer that sends lives; aborting those requests lets the others go on.",
 }
 _REMEDY = "Look into the engine's log; if nothing moves, restart it."

@@ -14,7 +14,7 @@ import msgspec
 from engine_hooks.wire_types import Blocks, Message, Name, Text
 
 MAX_ROWS = 64
-MAX_TENANTS = 33
+MAX_ROW_TENANTS = 8  # of one delayed row: 64 full ones must fit into a frame with all the rest
 OTHER = "other"  # the row that takes what no longer fits
 
 
@@ -93,7 +93,9 @@ class DelayedRow(Message, frozen=True, kw_only=True):
     oldest_seconds: float
     lease_seconds: float | None
     expired: Blocks
-    tenants: Annotated[dict[Name, Blocks], msgspec.Meta(max_length=MAX_TENANTS)] = msgspec.field(default_factory=dict)
+    tenants: Annotated[dict[Name, Blocks], msgspec.Meta(max_length=MAX_ROW_TENANTS)] = msgspec.field(
+        default_factory=dict
+    )
 
 
 class PinRow(Message, frozen=True, kw_only=True):

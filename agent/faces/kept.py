@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.faces.lines import BAD, SHOWN, Line
-from agent.retained import NO_TENANT, count_of, kept_for, owner_of, past_lease, plateau
+from agent.retained import DEFERRED, LOADING, NO_TENANT, count_of, kept_for, owner_of, past_lease, plateau
 from agent.units import human_seconds
 from engine_hooks.detail import DelayedRow, Detail, LeakRow, PinRow, PoolRow
 
@@ -35,7 +35,7 @@ def _delayed(row: DelayedRow, peers: Mapping[str, str]) -> Line:
     text = f"{count_of(row.blocks, 'block')} of {count_of(row.requests, 'request')} for {kept_for(row, peers)}, oldest "
     text += human_seconds(row.oldest_seconds)
     if row.lease_seconds is None:
-        text += "" if row.direction == "deferred" else ", no lease"
+        text += "" if row.direction in {DEFERRED, LOADING} else ", no lease"
     elif row.expired:
         text += f", {row.expired:,} past the lease of {human_seconds(row.lease_seconds)}"
     else:

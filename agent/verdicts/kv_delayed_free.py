@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.retained import count_of, kept_for, past_lease
+from agent.retained import DEFERRED, LOADING, count_of, kept_for, past_lease
 from agent.units import human_seconds
 from agent.verdicts.base import Facts, Finding
 from engine_hooks.detail import DelayedRow
@@ -35,7 +35,7 @@ class KvDelayedFree:
             evidence["lease_seconds"] = worst.lease_seconds
         return Finding(
             sentence=_sentence(worst, facts.peers) + more,
-            remedy=REMEDY_DEFERRED if worst.direction == "deferred" else REMEDY,
+            remedy=REMEDY_DEFERRED if worst.direction == DEFERRED else REMEDY,
             evidence=evidence,
         )
 
@@ -46,7 +46,8 @@ def _late_blocks(row: DelayedRow) -> int:
 
 def _sentence(row: DelayedRow, peers: Mapping[str, str]) -> str:
     number = _late_blocks(row)
-    blocks = f"{count_of(number, 'KV block')} of finished requests {'is' if number == 1 else 'are'}"
+    whose = "waiting" if row.direction == LOADING else "finished"
+    blocks = f"{count_of(number, 'KV block')} of {whose} requests {'is' if number == 1 else 'are'}"
     kept, oldest = f"{blocks} kept for {kept_for(row, peers)}", f"the oldest for {human_seconds(row.oldest_seconds)}"
     if row.lease_seconds is None:
         return f"{kept}, {oldest}, and no lease ends that."

@@ -11,7 +11,7 @@ from typing import Any
 
 from engine_hooks.core.marks import NO_TENANT, marks_of, printable
 from engine_hooks.core.observers import Context
-from engine_hooks.detail import MAX_ROWS, MAX_TENANTS, OTHER, DelayedRow
+from engine_hooks.detail import MAX_ROW_TENANTS, MAX_ROWS, OTHER, DelayedRow
 
 MAX_TRACKED = 4096  # requests
 SEND, RECEIVE, LOADING, DEFERRED = "send", "receive", "loading", "deferred"
@@ -41,7 +41,7 @@ class _Sum:
         self.oldest = max(self.oldest, age)
         if lease is not None and age > lease:
             self.expired += blocks
-        self.tenants[tenant if tenant in self.tenants or len(self.tenants) < MAX_TENANTS - 1 else OTHER] += blocks
+        self.tenants[tenant if tenant in self.tenants or len(self.tenants) < MAX_ROW_TENANTS - 1 else OTHER] += blocks
 
     def row(self, peer: str, direction: str, lease: float | None) -> DelayedRow:
         return DelayedRow(

@@ -12,6 +12,15 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from engine_hooks.core.how_ended import (
+    ABORTED_ENGINE,
+    ABORTED_FRONT_END,
+    CONNECTOR_FAILURE,
+    ERROR,
+    FINISHED,
+    STOP_OR_ABORT,
+    HowEnded,
+)
 from engine_hooks.core.marks import Marks, marks_of, short_hash
 from engine_hooks.core.observers import Context
 
@@ -19,9 +28,7 @@ MAX_REMEMBERED = 8192  # ended requests
 MAX_CAUGHT = 8192  # blocks
 CAUGHT_SECONDS = 600.0
 
-FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT = "finished", "aborted_front_end", "stop_or_abort"
-ABORTED_ENGINE, PREEMPTED, CONNECTOR_FAILURE, ERROR = "aborted_engine", "preempted", "connector_failure", "error"
-RUNNING, UNKNOWN = "running", "unknown"
+PREEMPTED, RUNNING, UNKNOWN = "preempted", "running", "unknown"
 ENDINGS = (FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT, ABORTED_ENGINE, PREEMPTED, CONNECTOR_FAILURE, ERROR)
 
 _ref_cnt = attrgetter("ref_cnt")
@@ -50,16 +57,14 @@ class Endings:
         self._scheduler = context.scheduler
         self._groups = context.view.groups
         self._clock = context.clock
+        self._how_ended = HowEnded(context)
         self._plain = context.settings.plain_request_ids
-        self._from_outside: tuple[Any, ...] = ()
         self._held: list[Any] = []
         self._references: list[int] = []
         self._deferred = 0
         self.by_request: OrderedDict[str, Ending] = OrderedDict()
         self.caught: OrderedDict[int, Ending] = OrderedDict()
         taps = context.taps
-        taps.finishing.append(self._finishing)
-        taps.finished.append(self._finished)
         taps.ending.append(self._ending)
         taps.releasing.append(self._releasing)
         taps.released.append(self._released)
@@ -70,37 +75,6 @@ class Endings:
         """Return what people see of a request's id."""
         return request_id if self._plain else short_hash(request_id)
 
-    def _finishing(self, ids: Any = None, status: Any = None) -> None:
-        self._from_outside = (ids, status)
-
-    def _finished(self, *_: Any) -> None:
-        self._from_outside = ()
-
-    def how(self, request: Any) -> str:
-        """Return how ``request``, whose status is final, ended.
-
-        The front end aborts by a list of ids: for a client that went away, or for a stop string that it found itself.
-        The engine ends all requests (None) when it pauses or shuts down, a set of them on errors, and a single one when
-        a streamed input was closed in order.
-        """
-        status = getattr(request.status, "name", "")
-        ids = self._from_outside[0] if self._from_outside else None
-        if status == "FINISHED_ABORTED":
-            if isinstance(ids, str):
-                return FINISHED
-            if not self._from_outside or ids is None:
-                return ABORTED_ENGINE
-            stops = getattr(getattr(request, "sampling_params", None), "stop", None)
-            return STOP_OR_ABORT if stops and request.num_output_tokens else ABORTED_FRONT_END
-        if status == "FINISHED_ERROR":
-            by_connector = (
-                self._from_outside
-                and getattr(self._scheduler, "connector", None) is not None
-                and not getattr(request, "use_structured_output", False)
-            )
-            return CONNECTOR_FAILURE if by_connector else ERROR
-        return FINISHED
-
     def _remember(self, request: Any, how: str) -> None:
         request_id = request.request_id
         self.by_request.pop(request_id, None)
@@ -109,7 +83,7 @@ class Endings:
             self.by_request.popitem(last=False)
 
     def _ending(self, request: Any) -> None:
-        self._remember(request, self.how(request))
+        self._remember(request, self._how_ended.of(request))
 
     def _preempting(self, request: Any) -> None:
         self._remember(request, PREEMPTED)

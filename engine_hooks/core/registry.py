@@ -9,6 +9,7 @@ from engine_hooks.core.encoder import EncoderObserver
 from engine_hooks.core.groups import GroupsObserver
 from engine_hooks.core.observers import Observer
 from engine_hooks.core.pinned import Pinned
+from engine_hooks.core.pools import Pools
 from engine_hooks.core.speculation import SpeculationObserver
 from engine_hooks.core.tenants import TenantObserver
 from engine_hooks.core.tiers.observer import TiersObserver
@@ -22,6 +23,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     EncoderObserver,
     GroupsObserver,
     Pinned,
+    Pools,
     SpeculationObserver,
     TenantObserver,
     TiersObserver,

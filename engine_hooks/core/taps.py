@@ -20,12 +20,12 @@ class Taps:
     """Events of one scheduler, on the engine's thread. Lists of functions, called in the order of their arrival.
 
     ``added(request)``: a new request was accepted. ``finishing(ids, status)`` and ``finished(ids, status)``: around an
-    end that came from outside the scheduler (a client that went away, a shutdown). ``ending(request)``: it has its final
-    status and still holds what it held; ``ended(request)``: it was let go, or its blocks are kept for a connector (then
-    it is still in ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment when a
-    finished request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a preemption.
-    ``scheduling()`` and ``scheduled(output)``: around ``schedule()``; ``updated(scheduled, runner_output)``: after a
-    step's output was taken in. ``refused(request)`` and ``granted(request)``: memory for a waiting request.
+    end that came from outside the scheduler (a client that went away, a shutdown). ``ending(request)``: it has its
+    final status and still holds what it held; ``ended(request)``: it was let go, or its blocks are kept for a connector
+    (then it is still in ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment
+    when a finished request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a
+    preemption. ``scheduling()`` and ``scheduled(output)``: around ``schedule()``; ``updated(scheduled, output)``: after
+    a step's output was taken in. ``refused(request)`` and ``granted(request)``: memory for a waiting request.
     """
 
     def __init__(self, scheduler: Any, guard: Guard) -> None:
@@ -50,7 +50,7 @@ class Taps:
     def install(self) -> None:
         """Wrap the methods that somebody listens to; what this vLLM lacks is noted in ``missing``."""
         self._around("add_request", [], self.added)
-        self._around("finish_requests", self.finishing, self.finished, arguments=2)
+        self._around("finish_requests", self.finishing, self.finished, arguments=2, always=True)
         self._around("_free_request", self.ending, self.ended)
         self._around("_free_blocks", self.releasing, self.released)
         self._around("_preempt_request", self.preempting, self.preempted)
@@ -63,8 +63,10 @@ class Taps:
         for listener in listeners:
             self._guard.run(_name(listener), listener, *args)
 
-    def _around(self, name: str, before: list[Listener], after: list[Listener], arguments: int = 1) -> None:
-        """Wrap ``name``: listeners get its first ``arguments`` arguments."""
+    def _around(
+        self, name: str, before: list[Listener], after: list[Listener], arguments: int = 1, *, always: bool = False
+    ) -> None:
+        """Wrap ``name``: listeners get its first ``arguments`` arguments; ``after`` if it returns, or ``always``."""
         if not before and not after:
             return
         original = getattr(self._scheduler, name, None)
@@ -77,7 +79,12 @@ class Taps:
         def around(*args: Any, **kwargs: Any) -> Any:
             seen = [*args[:arguments], *(kwargs[key] for key in names[len(args) :] if key in kwargs)]
             emit(before, *seen)
-            result = original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                if always:
+                    emit(after, *seen)
+                raise
             emit(after, *seen)
             return result
 

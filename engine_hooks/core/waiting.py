@@ -192,10 +192,10 @@ class WaitingObserver:
         # A running request that gets nothing and is not put back is one that no block was found for either.
         if self._refused_last or scheduler.running:
             if getattr(scheduler, "deferred_frees", None):
-                return "deferred frees"
+                return "deferred_frees"
             known = len(scheduler.running) + sum(map(len, self._queues()))
             if len(scheduler.requests) > known:
-                return "delayed frees"
+                return "delayed_frees"
             if self._refused_last:
                 return "memory"
         for reason in OBSTACLES:

@@ -20,21 +20,21 @@ DELAYED_BLOCKS = Metric(
     "gauge",
     "blocks",
     _DELAYED,
-    "Blocks of finished requests that a connector still keeps, by peer and direction.",
+    "Blocks kept for a transfer or a step in flight, by peer and direction: send, receive, loading, deferred.",
 )
 DELAYED_REQUESTS = Metric(
     "kvtide_kv_delayed_requests",
     "gauge",
     "requests",
     _DELAYED,
-    "Finished requests whose blocks a connector still keeps.",
+    "Requests whose blocks those are: finished ones, or waiting ones where KV is loading.",
 )
 DELAYED_OLDEST = Metric(
     "kvtide_kv_delayed_oldest_seconds",
     "gauge",
     "seconds",
     _DELAYED,
-    "How long the oldest of those requests has waited to be let go.",
+    "How long the oldest of those has been kept.",
 )
 DELAYED_EXPIRED = Metric(
     "kvtide_kv_delayed_expired_blocks",
@@ -56,7 +56,7 @@ DELAYED_TENANT_BLOCKS = Metric(
     "gauge",
     "blocks",
     ("engine", "tenant"),
-    "Blocks that a connector still keeps, by the tenant of the finished request.",
+    "The same blocks by tenant.",
 )
 TRANSFER_INFO = Metric(
     "kvtide_engine_transfer_info",

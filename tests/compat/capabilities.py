@@ -125,10 +125,18 @@ CAPABILITIES = (
     ),
     Capability("frees that wait for a step in flight", _NO_SUCH_HOLDER, _has(_scheduler, "deferred_frees")),
     Capability("pending copies on write", _NO_SUCH_HOLDER, _has(lambda s: s.table, "_pending_cow_copies")),
-    Capability("pins of offload connectors", _NO_SUCH_HOLDER, _has(_pool, "unpin_blocks")),
+    Capability(
+        "blocks unpinned but still readable",
+        "nothing: references are given back by free_blocks alone there",
+        _has(_pool, "unpin_blocks"),
+    ),
     Capability("hashes that move between blocks", "live compaction", _has(_pool, "move_block_hashes")),
     Capability("preemptions", "when each happened; their number is known", _has(_scheduler, "_preempt_request")),
-    Capability("a request's session", "sessions by header", _takes(lambda s: s.request, "__init__", "session_id")),
+    Capability(
+        "a request's session",
+        "sessions by vLLM's own X-Session-ID",
+        _takes(lambda s: s.request, "__init__", "session_id"),
+    ),
     Capability(
         "a request's cache salt", "tenants by cache_salt", _takes(lambda s: s.request, "__init__", "cache_salt")
     ),

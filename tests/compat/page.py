@@ -29,7 +29,9 @@ tests under `tests/compat` run them on the real classes of each version below: t
 engine core with its busy loop and a real agent on the line. Only the model is made up. Prefix sharing, preemption,
 aborts and sliding windows must leave the books balanced after each step, a planted leak and a planted double free must
 be counted at once and named exactly, and schedule, outputs and the order of the free queue must be the same as without
-the hooks. Of 0.32.0 the whole server is tested as well (`make test`).
+the hooks. Of 0.32.0 the whole server is tested as well (`make test`). No connector and no GPU takes part here.
+
+A row named "lever" says what that vLLM offers an action to work with, not that kvtide has the action.
 """
 
 

@@ -144,3 +144,27 @@ def test_data_parallel_ranks(place: Path) -> None:
             assert (engine["workers_expected"], members.keys()) == (1, {0})
             assert_one_pool_each(engine, members)
         assert agent.state()["unjoined_members"] == 0
+
+
+def test_pipeline_parallel_workers(place: Path) -> None:
+    """Each stage has its own layers: one block on one rank is half of the model's."""
+    args = ("--pipeline-parallel-size", "2")
+    with (
+        AgentProcess(place) as agent,
+        EngineServer(place / "engine.log", num_blocks=BLOCKS, env=agent.engine_env(), args=args) as server,
+    ):
+        server.wait_ready(START_SECONDS)
+
+        def complete() -> bool:
+            engines = agent.engines()
+            return [(len(up(e, "worker")), len(up(e, "frontend")), bool(e["detail"])) for e in engines] == [
+                (2, 1, True)
+            ]
+
+        agent.wait(complete, PATIENCE)
+        engine = agent.engine()
+        workers = up(engine, "worker")
+        assert pids(workers) == titled(server, "Worker")
+        assert [workers[rank]["worker"]["pipeline_parallel_rank"] for rank in (0, 1)] == [0, 1]
+        assert (engine["workers_expected"], engine["detail"]["groups"][0]["layers"]) == (2, 1)
+        assert_one_pool_each(engine, workers)

@@ -1,4 +1,4 @@
-"""Whose a leaked block is: each leak has its last owner's name, tenant and ending; a sound end leaves no name behind."""
+"""Whose a leaked block is: each leak has its last owner's name, tenant and ending; a sound end leaves no name."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_blocks_lost_by_a_running_request_are_found_through_the_last_audit() -> 
 
 
 def test_double_free_in_one_call_names_the_victim_of_42571(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call gives the same blocks back twice: those are over-freed, and the name is that of the request that ended."""
+    """One call gives the same blocks back twice: those are over-freed, named after the request that ended."""
     watched = watch()
     for i in range(2):
         watched.scheduler.add_request(marked(i, tenant=f"t{i}"))

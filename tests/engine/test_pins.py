@@ -1,13 +1,15 @@
-"""References that connectors take: known ones are explained exactly, unknown ones age, and a leak beside them is seen."""
+"""References that connectors take: known ones are explained, unknown ones age, and a leak beside them is seen."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine_hooks.core.pinned import Pinned
 from engine_hooks.core.pins import MooncakeStorePins, find_pins
+from engine_hooks.core.pools import Pools
 from engine_hooks.core.view import SchedulerView
 from tests.bed.connectors import block_bytes, finish_jobs, make_connector_scheduler, step
 from tests.bed.scheduler import make_request
@@ -44,6 +46,19 @@ def test_simple_offload_is_exact_at_every_step() -> None:
         step(watched.scheduler, worker_meta=finish_jobs(connector))
         assert watched.accounts.ledger.net() == 0
     assert seen > 0, "no transfer was ever under way: the test shows nothing"
+
+
+def test_a_leak_in_the_connectors_own_pool_is_seen_there() -> None:
+    watched: Watched[Pools] = Watched(
+        make_connector_scheduler("SimpleCPUOffloadConnector", extra_config=OFFLOAD), Pools
+    )
+    [row] = watched.look()
+    assert (row.pool, row.held, row.orphaned, row.over_freed) == ("cpu_offload", 0, 0, 0)
+    watched.accounts.others[0].view.pool.get_new_blocks(4)
+    watched.audit()
+    [row] = watched.look()
+    assert (row.held, row.orphaned, row.over_freed) == (4, 4, 0)
+    assert watched.audit().orphaned == 0
 
 
 def test_a_leak_beside_offload_jobs_is_counted_exactly() -> None:
@@ -152,12 +167,8 @@ def test_mooncake_store_saves_are_read_from_its_books() -> None:
     """Its scheduler side needs the mooncake package to come up; its books are these two attributes."""
     watched = watch("QuietConnector")
 
-    class Books:
-        _pinned_saves = {7: ([3, 4], 1)}
-        _gpu_block_pool = watched.pool
-
     class MooncakeStoreConnector:
-        connector_scheduler = Books()
+        connector_scheduler = SimpleNamespace(_pinned_saves={7: ([3, 4], 1)}, _gpu_block_pool=watched.pool)
 
     [source], unknown = find_pins(MooncakeStoreConnector())
     assert isinstance(source, MooncakeStorePins)

@@ -237,7 +237,7 @@ def test_deferred_frees_that_do_not_drain_are_what_stalls() -> None:
     watched, _ = make_deferring()
     watched.steps(5)
     row = watched.look(30.0)
-    assert (row.stalled_by, row.idle_steps, reasons(row)) == ("deferred frees", 5, {"memory": 1})
+    assert (row.stalled_by, row.idle_steps, reasons(row)) == ("deferred_frees", 5, {"memory": 1})
     assert row.stalled_seconds is not None
     assert row.stalled_seconds > 30.0
 
@@ -272,7 +272,7 @@ def test_delayed_frees_are_what_stalls_until_the_peer_has_its_kv() -> None:
     watched.add(make_remote_request(1, 150))
     watched.steps(3)
     row = watched.look(5.0)
-    assert (row.stalled_by, reasons(row)) == ("delayed frees", {"memory": 1})
+    assert (row.stalled_by, reasons(row)) == ("delayed_frees", {"memory": 1})
     connector_step(watched.scheduler, sent=["r0"])
     watched.steps()
     assert watched.look().stalled_by == ""

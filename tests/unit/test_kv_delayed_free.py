@@ -27,6 +27,7 @@ def judge(*rows: DelayedRow) -> Finding | None:
         make_delayed(oldest_seconds=600.0, lease_seconds=None),
         make_delayed(oldest_seconds=9000.0, lease_seconds=None, blocks=0, requests=0),
         make_delayed(direction="deferred", peer="", oldest_seconds=0.2, lease_seconds=None),
+        make_delayed(direction="loading", oldest_seconds=60.0, lease_seconds=None),
     ],
 )
 def test_it_is_quiet_inside_the_lease_however_much_is_kept(row: DelayedRow) -> None:
@@ -61,6 +62,11 @@ def test_it_is_quiet_where_nothing_is_told() -> None:
         (
             make_delayed(peer="", direction="deferred", lease_seconds=None, oldest_seconds=3600.0),
             "40 KV blocks of finished requests are kept for a step in flight, the oldest for 60 min,"
+            " and no lease ends that.",
+        ),
+        (
+            make_delayed(direction="loading", lease_seconds=None, oldest_seconds=720.0),
+            "40 KV blocks of waiting requests are kept for KV to come from 10.0.0.7:5600, the oldest for 12 min,"
             " and no lease ends that.",
         ),
     ],

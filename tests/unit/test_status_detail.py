@@ -117,6 +117,10 @@ def test_everything_that_is_wrong_is_said_at_any_width(width: int) -> None:
             "several requests, the first 14 s ago",
         ),
         ({"leaks": (make_leak(ending="running"),)}, "tenant acme, request 3fa2b1c4d5e6, still running"),
+        (
+            {"delayed": (make_delayed(direction="loading", lease_seconds=None, tenants={}),), "pins": ()},
+            "40 blocks of 3 requests for KV to come from 10.0.0.7:5600, oldest 42 s pool",
+        ),
         ({"delayed": (make_delayed(peer="unknown"),)}, "3 requests for an unknown peer (send)"),
         (
             {"leaks": (make_leak(tenant="unknown", request="", ending="unknown"),)},
