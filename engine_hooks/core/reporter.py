@@ -120,6 +120,7 @@ class EngineReporter:
         self._link.hurry = self._audit_wants_more and self._rested
 
     def _work(self, now: float, *, force: bool = False) -> None:
+        woken = force  # no step follows for a while: what is to be told is told now
         while self._orders:
             self._execute(self._orders.popleft())
             force = True
@@ -137,7 +138,7 @@ class EngineReporter:
                 self._guard.run("report", self._send_report)
             self._last_report = time.monotonic()
         if self._sections is not None or (self._link.up and now >= self._next_detail):
-            self._guard.run("detail", self._advance_detail, now, at_once=resting)
+            self._guard.run("detail", self._advance_detail, now, at_once=resting or woken)
 
     def _execute(self, order: wire.Order) -> None:
         if order.kind == "check":
