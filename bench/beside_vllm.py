@@ -5,18 +5,22 @@ Each is measured against the same scheduler without it; the columns can be compa
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from bench.paired import AfterStep, Load, Switched, measure
-from bench.rows import Row, total_ratio
-from bench.scheduler_path import WITHOUT_AGENT, reporting
+from bench.paired import BLOCK_TOKENS, WARM_UP_STEPS, AfterStep, Load, Switched, measure
+from bench.rows import Row, median_ratio
+from bench.scheduler_path import reporting
+from engine_hooks.settings import Settings
+from tests.bed.agent import AgentProcess
 
 RUNNING = (16, 256, 1024)
 POOLS = (10_000, 100_000, 400_000)
-STEPS = 64  # of a pair, half of them with what is measured
-PROMPT = 48
-MAX_STEPS = 800
+PROMPT = 32
+PAIRS = 16
 
 
 class _VllmMetrics:
@@ -42,19 +46,34 @@ class _VllmMetrics:
             raise RuntimeError("vLLM's collector sampled nothing")
 
 
+def _kinds(settings: Settings) -> dict[str, Callable[[Any], Iterator[Switched]]]:
+    return {
+        "kvtide": lambda scheduler: reporting(scheduler, settings),
+        "vllm_1pct": lambda scheduler: iter([_VllmMetrics(scheduler, 0.01)]),
+        "vllm_100pct": lambda scheduler: iter([_VllmMetrics(scheduler, 1.0)]),
+    }
+
+
 def run(quick: bool) -> list[Row]:
     """Return the ratio of each for every number of running requests and every size of pool."""
     rows: list[Row] = []
-    kinds: tuple[tuple[str, Callable[[Any], Iterator[Switched]]], ...] = (
-        ("kvtide", lambda scheduler: reporting(scheduler, WITHOUT_AGENT)),
-        ("vllm_1pct", lambda scheduler: iter([_VllmMetrics(scheduler, 0.01)])),
-        ("vllm_100pct", lambda scheduler: iter([_VllmMetrics(scheduler, 1.0)])),
-    )
-    for running in RUNNING:
-        for blocks in POOLS:
-            room = int(0.9 * blocks) // running * 16 - PROMPT - 16  # tokens that each may still generate
-            load = Load(running=running, blocks=blocks, prompt=PROMPT, steps=min(room, MAX_STEPS))
-            for name, put_on in kinds:
-                pairs, _ = measure(put_on, load, STEPS if room > 4 * STEPS else STEPS // 4, 4 if quick else 24)
-                rows.append(total_ratio(f"beside_vllm.{name}.{running}_running.{blocks // 1000}k_blocks", pairs))
+    folder = Path(tempfile.mkdtemp(prefix="kvtide-"))
+    try:
+        with AgentProcess(folder) as agent:
+            for running in RUNNING:
+                for blocks in POOLS:
+                    # What each may still generate before the pool is full.
+                    room = int(0.95 * blocks) // running * BLOCK_TOKENS - PROMPT - BLOCK_TOKENS - WARM_UP_STEPS
+                    turn = min(12, room // 4)
+                    if turn < 4:  # 1,024 requests and their warm-up leave no room in 10,000 blocks
+                        continue
+                    count = 4 if quick else PAIRS
+                    load = Load(running=running, blocks=blocks, prompt=PROMPT, steps=min(room, 4 * turn * count))
+                    for name, put_on in _kinds(Settings.from_environment(agent.engine_env())).items():
+                        pairs, _ = measure(put_on, load, count, turn)
+                        rows.append(
+                            median_ratio(f"beside_vllm.{name}.{running}_running.{blocks // 1000}k_blocks", pairs)
+                        )
+    finally:
+        shutil.rmtree(folder)
     return rows

@@ -2,6 +2,10 @@
 
 Made-up model output, so a step is nothing but ``schedule()`` and ``update_from_output()``: on a real engine the model's
 time comes on top and the share is smaller. CPU time of the thread: what other processes take is nobody's.
+
+One scheduler, so that both sides have the same objects at the same places in memory: two that do the same differ by
+more than what is to be measured. What is taken off is replaced by the method that was there, not deleted: attributes
+that come and go would undo what the interpreter has learned about the object.
 """
 
 from __future__ import annotations
@@ -20,12 +24,19 @@ from engine_hooks.core.view import SchedulerView
 from tests.bed.scheduler import fake_output, make_request, make_scheduler, step
 
 WARM_UP_STEPS = 64
+BLOCK_TOKENS = 16
+TURN_STEPS = 12  # in a row with hooks, then as many without: long enough for the caches to forget the other side
+METHODS = (
+    "_free_blocks", "_free_request", "_maybe_evict_cached_block", "_preempt_request", "add_request", "allocate",
+    "allocate_slots", "finish_requests", "free_blocks", "get_new_blocks", "peek_request", "schedule",
+    "take_pending_cow_copies", "touch", "unpin_blocks", "update_from_output",
+)  # fmt: skip
 
 AfterStep = Callable[[float], None]
 
 
 class Switched(Protocol):
-    """What is measured: it can be taken off a scheduler and put on again."""
+    """What is measured: it can be taken off a scheduler and put on again. ``check`` raises unless it worked."""
 
     after_step: AfterStep | None
 
@@ -44,38 +55,41 @@ class Switched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``running`` requests in a pool of ``blocks``, each a token a step from ``prompt`` tokens on, ``steps`` long."""
+    """``running`` requests in a pool of ``blocks``, each a token a step from ``prompt`` on, for ``steps`` at most."""
 
     running: int
     blocks: int
     prompt: int
     steps: int
-    block_tokens: int = 16
 
 
-def owners(scheduler: Any) -> list[Any]:
-    """The objects on which hooks set attributes of their own."""
-    view = SchedulerView(scheduler)
-    queues = (getattr(scheduler, name, None) for name in ("waiting", "kv_holding_waiting", "skipped_waiting"))
-    named = [scheduler, scheduler.kv_cache_manager, scheduler.encoder_cache_manager, view.pool, *view.managers, *queues]
-    return [owner for owner in named if hasattr(owner, "__dict__")]
+class Methods:
+    """The methods of a scheduler's objects that hooks wrap: taken before, to be switched afterwards."""
+
+    def __init__(self, scheduler: Any) -> None:
+        view = SchedulerView(scheduler)
+        queues = (getattr(scheduler, name, None) for name in ("waiting", "kv_holding_waiting", "skipped_waiting"))
+        owners = (scheduler, scheduler.kv_cache_manager, scheduler.encoder_cache_manager, view.pool, *view.managers)
+        self._plain = [
+            (owner, name, getattr(owner, name))
+            for owner in (*owners, *queues)
+            for name in METHODS
+            if hasattr(owner, name)
+        ]
+
+    def wrapped(self) -> list[tuple[Any, str, Any, Any]]:
+        """Return owner, name, the method as it was and as it is now, of those that were wrapped since."""
+        now = [(owner, name, plain, getattr(owner, name)) for owner, name, plain in self._plain]
+        return [entry for entry in now if entry[2] != entry[3]]
 
 
 class Hooks:
-    """All wrappers of our hooks on one scheduler: attributes of the objects, in front of their class's methods."""
+    """All wrappers of our hooks on one scheduler."""
 
     def __init__(
-        self,
-        scheduler: Any,
-        before: list[dict[str, Any]],
-        view: SchedulerView,
-        ledger: ReferenceLedger,
-        reporter: EngineReporter | None,
+        self, methods: Methods, view: SchedulerView, ledger: ReferenceLedger, reporter: EngineReporter | None
     ) -> None:
-        self._wrappers = [
-            (owner, {name: value for name, value in vars(owner).items() if callable(value) and name not in known})
-            for owner, known in zip(owners(scheduler), before, strict=True)
-        ]
+        self._wrapped = methods.wrapped()
         self._view = view
         self._ledger = ledger
         self._reporter = reporter
@@ -87,17 +101,16 @@ class Hooks:
         return [table for manager in self._view.managers for table in manager.req_to_blocks.values()]
 
     def off(self) -> None:
-        """Take the wrappers off."""
-        for owner, wrappers in self._wrappers:
-            for name in wrappers:
-                vars(owner).pop(name, None)
+        """Set the methods that were there before."""
+        for owner, name, plain, _ in self._wrapped:
+            setattr(owner, name, plain)
         self._lengths = [len(table) for table in self._tables()]
         self._went_off = time.monotonic()
 
     def on(self) -> None:
-        """Put the wrappers on again and tell the hooks what they missed: here, tables only ever grow."""
-        for owner, wrappers in self._wrappers:
-            vars(owner).update(wrappers)
+        """Set the wrappers again and tell the hooks what they missed: here, tables only ever grow."""
+        for owner, name, _, wrapper in self._wrapped:
+            setattr(owner, name, wrapper)
         ledger, reporter = self._ledger, self._reporter
         for table, length in zip(self._tables(), self._lengths, strict=True):
             ledger.references += len(table) - length
@@ -123,17 +136,18 @@ class Hooks:
 
 
 def measure(
-    put_on: Callable[[Any], Iterator[Switched]], load: Load, steps: int, count: int
+    put_on: Callable[[Any], Iterator[Switched]], load: Load, count: int, turn: int = TURN_STEPS
 ) -> tuple[list[Pair], float]:
     """Return ``count`` pairs of seconds, with and without, and the median seconds of a step without.
 
-    A pair is the sums over ``steps`` steps, half of them with what ``put_on`` yields for a scheduler.
+    A pair is the sums over two turns of ``turn`` steps with what ``put_on`` yields for a scheduler and two without, in
+    the order with, without, without, with.
     """
     pairs: list[Pair] = []
     while len(pairs) < count:
         scheduler = make_scheduler(
             num_blocks=load.blocks,
-            block_size=load.block_tokens,
+            block_size=BLOCK_TOKENS,
             max_num_seqs=load.running,
             tokens=max(8192, 2 * load.running),
         )
@@ -141,34 +155,33 @@ def measure(
             _fill(scheduler, load)
             gc.collect()
             gc.freeze()
-            here = min(count - len(pairs), max(1, (load.steps - 2 * WARM_UP_STEPS) // steps))
-            pairs += [_pair(scheduler, switched, steps) for _ in range(here)]
+            here = min(count - len(pairs), max(1, load.steps // (4 * turn)))
+            pairs += [_pair(scheduler, switched, turn) for _ in range(here)]
             switched.check()
             gc.unfreeze()
-    return pairs, statistics.median(off for _, off in pairs) / (steps // 2)
+    return pairs, statistics.median(off for _, off in pairs) / (2 * turn)
 
 
 def _fill(scheduler: Any, load: Load) -> None:
     """Have all requests run; their lengths are such that each step takes a new block for one in sixteen."""
     for i in range(load.running):
-        scheduler.add_request(make_request(i, load.prompt + i % load.block_tokens, load.steps + 64))
+        scheduler.add_request(make_request(i, load.prompt + i % BLOCK_TOKENS, load.steps + 2 * WARM_UP_STEPS))
     while len(scheduler.running) < load.running or any(r.num_computed_tokens < load.prompt for r in scheduler.running):
         step(scheduler)
     for _ in range(WARM_UP_STEPS):
         step(scheduler)
 
 
-def _pair(scheduler: Any, switched: Switched, steps: int) -> Pair:
-    """Return the seconds of as many steps with as without, in the order on off off on."""
-    on = off = 0.0
-    for _ in range(steps // 4):
-        on += _timed_step(scheduler, switched.after_step)
-        switched.off()
-        off += _timed_step(scheduler, None)
-        off += _timed_step(scheduler, None)
-        switched.on()
-        on += _timed_step(scheduler, switched.after_step)
-    return on, off
+def _pair(scheduler: Any, switched: Switched, turn: int) -> Pair:
+    with_it = _turn(scheduler, switched.after_step, turn)
+    switched.off()
+    without = _turn(scheduler, None, turn) + _turn(scheduler, None, turn)
+    switched.on()
+    return with_it + _turn(scheduler, switched.after_step, turn), without
+
+
+def _turn(scheduler: Any, after_step: AfterStep | None, steps: int) -> float:
+    return sum(_timed_step(scheduler, after_step) for _ in range(steps))
 
 
 def _timed_step(scheduler: Any, after_step: AfterStep | None) -> float:

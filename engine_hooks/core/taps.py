@@ -115,11 +115,12 @@ class Taps:
         names = ("waiting", "kv_holding_waiting", "skipped_waiting")
         queues: list[Any] = [getattr(self._scheduler, name, None) for name in names]
         queues = [queue for queue in queues if hasattr(queue, "peek_request")]
-        if not queues or not hasattr(manager, "allocate_slots") or not hasattr(manager, "__dict__"):
+        if not queues or not hasattr(manager, "allocate_slots"):
             self.missing["admission"] = "the waiting queues of this vLLM have no peek_request"
             return
-        original, was_set = manager.allocate_slots, "allocate_slots" in vars(manager)
+        original = manager.allocate_slots
         emit = self._emit
+        watching = False
 
         def allocate_slots(request: Request, *args: Any, **kwargs: Any) -> Any:
             result = original(request, *args, **kwargs)
@@ -128,7 +129,10 @@ class Taps:
 
         def looking(peek: Callable[[], Request]) -> Callable[[], Request]:
             def peek_request() -> Request:
-                manager.allocate_slots = allocate_slots
+                nonlocal watching
+                if not watching:
+                    watching = True
+                    manager.allocate_slots = allocate_slots
                 return peek()
 
             return peek_request
@@ -138,13 +142,14 @@ class Taps:
         schedule = self._scheduler.schedule
 
         def until_scheduled(*args: Any, **kwargs: Any) -> Any:
+            nonlocal watching
             try:
                 return schedule(*args, **kwargs)
             finally:
-                if was_set:
+                if watching:
+                    watching = False
+                    # Not deleted: an object whose attributes come and go loses what the interpreter knows about it.
                     manager.allocate_slots = original
-                else:
-                    vars(manager).pop("allocate_slots", None)
 
         self._scheduler.schedule = until_scheduled
 
