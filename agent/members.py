@@ -86,11 +86,12 @@ class MemberTable:
         return member is not None
 
     def tick(self, now: float) -> bool:
-        """Let time pass; return whether there is anybody."""
+        """Let time pass; return whether anybody was there whose state changes with time: those who leave now too."""
+        anybody = bool(self._members)
         for instance, member in list(self._members.items()):
             if not member.link_up and has_gone(member.hello, now - member.heard):
                 del self._members[instance]
-        return bool(self._members)
+        return anybody
 
     def join(self, cores: Iterable[Core], now: float) -> Joined:
         """Return each core's members, workers first, by rank.

@@ -236,7 +236,10 @@ class KVAccounts:
 
     def observe_step(self) -> None:
         """Note the held blocks' range: O(1), after each step."""
-        held = self._view.held()
+        view = self._view
+        if view.pool is None:
+            return
+        held = view.held()
         if held < self._held_min:
             self._held_min = held
         if held > self._held_max:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
-SLICE_SECONDS = 0.0005
+SLICE_SECONDS = 0.00025
 _CHUNK = 1024  # entries between two looks at the clock: about 0.06 ms
 _EMPTY_COST = 16  # what going from one table to the next costs, in entries
 _ref_cnt = attrgetter("ref_cnt")

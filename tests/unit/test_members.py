@@ -167,6 +167,17 @@ def test_a_lost_member_has_no_values_and_is_gone_within_three_periods(node: Node
     assert node.seats(102.01) == {"core": [("worker", 0)]}
 
 
+def test_the_last_member_that_leaves_changes_the_state(node: Node) -> None:
+    """Nobody is left to age, but what is shown still has it: a new state must be drawn."""
+    node.worker("w0")
+    node.table.disconnected("w0", 100.0)
+    assert node.table.unjoined(101.0) == 1
+    before = node.table.version
+    node.table.tick(102.01)
+    assert node.table.unjoined(102.01) == 0
+    assert node.table.version > before
+
+
 def test_a_silent_member_stays_and_has_no_values(node: Node) -> None:
     node.core()
     node.worker("w0")
