@@ -47,6 +47,10 @@ of ours stops an engine.
 | `KVTIDE_KEY_FILE` | `agent.key` beside the socket | the key shared with the agent |
 | `KVTIDE_AGENT_UIDS` | root and the engine's own user | users (names or uids, comma-separated) who may be the agent |
 | `KVTIDE_ENGINE_NAME` | the served model's name | the value of the `engine` label |
+| `KVTIDE_PIN_SECONDS` | 600 | after what time blocks that a connector unknown to us may hold count as leaked |
+| `KVTIDE_PLAIN_IDS` | - | any value but 0, false or no: show ids of requests and sessions, not their hashes |
+| `KVTIDE_TENANT_FROM`, `KVTIDE_SESSION_HEADER`, `KVTIDE_TRUSTED_PROXIES`, `KVTIDE_TENANT_MAP`, `KVTIDE_MARKS_TOKEN` \
+| - | whose a request is: see [tenants](tenants.md) |
 
 ## An engine that does not run as root
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from engine_hooks.identity import Identity
@@ -11,7 +12,12 @@ from engine_hooks.settings import Settings
 
 
 def install(settings: Settings) -> None:
-    """Have every AsyncLLM that comes up in this process reported. Front ends that are not Python have none."""
+    """Have every AsyncLLM that comes up in this process reported. Front ends that are not Python have none.
+
+    Importing it takes a second: a process that serves no HTTP has no API server, and is left alone.
+    """
+    if "fastapi" not in sys.modules and "vllm.v1.engine.async_llm" not in sys.modules:
+        return
     from vllm.v1.engine.async_llm import AsyncLLM
 
     def constructed(async_llm: Any, *_args: Any, **_kwargs: Any) -> None:
