@@ -66,15 +66,13 @@ class AllocationObserver:
         self._many_retries = 0
         self._retried: set[str] = set()  # those counted there that live
         self._preempted = 0
-        self._scheduling = False
+        self._taps = context.taps
         pool.get_new_blocks = self._timed(pool.get_new_blocks)
         pool.touch = self._counted(pool.touch)
         taps = context.taps
         taps.refused.append(self._on_refused)
         taps.granted.append(self._on_granted)
         taps.ended.append(self._on_ended)
-        taps.scheduling.append(self._on_scheduling)
-        taps.scheduled.append(self._on_scheduled)
         taps.preempted.append(self._on_preempted)
 
     def section(self, now: float) -> AllocationRow:
@@ -163,13 +161,7 @@ class AllocationObserver:
         self._refused.pop(request.request_id, None)
         self._retried.discard(request.request_id)
 
-    def _on_scheduling(self) -> None:
-        self._scheduling = True
-
-    def _on_scheduled(self, _output: Any) -> None:
-        self._scheduling = False
-
     def _on_preempted(self, _request: Any) -> None:
         """Count a request that was put back for memory; one that a reset puts back is put back between steps."""
-        if self._scheduling:
+        if self._taps.in_schedule:
             self._preempted += 1

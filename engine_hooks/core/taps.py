@@ -29,8 +29,9 @@ class Taps:
     final status and still holds what it held; ``ended(request)``: it was let go, or its blocks are kept for a connector
     (then it is still in ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment
     when a finished request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a
-    preemption. ``scheduling()`` and ``scheduled(output)``: around ``schedule()``; ``updated(scheduled, output)``: after
-    a step's output was taken in. ``refused(request)`` and ``granted(request)``: memory for a waiting request.
+    preemption. ``scheduled(output)``: after ``schedule()``, during which ``in_schedule`` is set; ``updated(scheduled,
+    output)``: after a step's output was taken in. ``refused(request)`` and ``granted(request)``: memory for a waiting
+    request.
     """
 
     def __init__(self, scheduler: Any, guard: Guard) -> None:
@@ -45,12 +46,12 @@ class Taps:
         self.released: list[Listener] = []
         self.preempting: list[Listener] = []
         self.preempted: list[Listener] = []
-        self.scheduling: list[Listener] = []
         self.scheduled: list[Listener] = []
         self.updated: list[Listener] = []
         self.refused: list[Listener] = []
         self.granted: list[Listener] = []
         self.missing: dict[str, str] = {}
+        self.in_schedule = False
         self.seconds = 0.0
         self._calls = 0
 
@@ -63,8 +64,7 @@ class Taps:
         self._around("_preempt_request", self.preempting, self.preempted)
         self._around("update_from_output", [], self.updated, arguments=2)
         stop_watching = self._watch_admission() if self.refused or self.granted else None
-        if self.scheduling or self.scheduled or stop_watching:
-            self._schedule(stop_watching)
+        self._schedule(stop_watching)
 
     def _emitter(self, listeners: list[Listener]) -> Listener:
         """Return what calls all listeners; one call in seventeen by the clock, for all of them in ``seconds``."""
@@ -119,16 +119,17 @@ class Taps:
 
     def _schedule(self, stop_watching: Callable[[], None] | None) -> None:
         original = self._scheduler.schedule
-        emit_before, emit_after = self._emitter(self.scheduling), self._emitter(self.scheduled)
+        emit = self._emitter(self.scheduled)
 
         def schedule(*args: Any, **kwargs: Any) -> Any:
-            emit_before()
+            self.in_schedule = True
             try:
                 result = original(*args, **kwargs)
             finally:
+                self.in_schedule = False
                 if stop_watching is not None:
                     stop_watching()
-            emit_after(result)
+            emit(result)
             return result
 
         self._scheduler.schedule = schedule
