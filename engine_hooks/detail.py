@@ -14,7 +14,7 @@ import msgspec
 from engine_hooks.wire_types import Blocks, Message, Name, Text
 
 MAX_ROWS = 64
-MAX_ROW_TENANTS = 8  # of one delayed row: 64 full ones must fit into a frame with all the rest
+MAX_ROW_TENANTS = 8  # of one delayed row: 64 full ones must fit into a frame
 OTHER = "other"  # the row that takes what no longer fits
 
 
@@ -276,4 +276,4 @@ class Detail(Message, frozen=True, kw_only=True):
     encoder: EncoderRow | None = None
     tiers: Annotated[tuple[TierRow, ...], Rows] | None = None
     waiting: WaitingRow | None = None
-    unsupported: Annotated[dict[Name, Text], msgspec.Meta(max_length=16)] = msgspec.field(default_factory=dict)
+    unsupported: Annotated[dict[Name, Text], msgspec.Meta(max_length=32)] = msgspec.field(default_factory=dict)

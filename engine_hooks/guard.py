@@ -45,5 +45,7 @@ class Guard:
         if count == 1:
             logger.warning("kvtide: hook %s raised; the engine goes on", hook, exc_info=error)
         if count >= self._limit and hook not in self.off:
-            self.off[hook] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            # It may quote what a client sent, and the report that tells it must not be refused for a control character.
+            self.off[hook] = "".join(c if c.isprintable() else "?" for c in reason)
             logger.error("kvtide: hook %s is off after %d errors, the last one %s", hook, count, self.off[hook])

@@ -116,7 +116,7 @@ class PoolAccounts:
             if unnamed and unnamed != self._unnamed_at_rest:
                 audit.request()  # once: blocks that were lost without a reference can't be named by any pass
             self._unnamed_at_rest = unnamed
-            return Judgement(held, over_freed, self._young(finding)[1] if self.view.unknown_pinners else 0, True)
+            return Judgement(held, over_freed, 0, True)
         if not self.view.unknown_pinners:
             return Judgement(orphaned, over_freed, 0, counted and gap == 0)
         blocks, references = self._young(finding)

@@ -138,7 +138,7 @@ class Audit:
         ledger: ReferenceLedger,
         *,
         min_period: float = 1.0,
-        duty: float = 0.001,
+        duty: float = 0.0005,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._view = view

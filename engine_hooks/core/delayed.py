@@ -6,6 +6,7 @@ Also the frees that wait for a step in flight: they come back by themselves when
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,8 +110,8 @@ class DelayedFrees:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._loading: dict[str, float] = {}
         self._receiving: set[str] = set()
-        # Deferred entries by identity: since when each waits, and whose blocks they are.
-        self._deferred: dict[int, tuple[float, str]] = {}
+        # Deferred entries by id: the entry itself, so that its id is no other's, since when it waits, and whose it is.
+        self._deferred: dict[int, tuple[Any, float, str]] = {}
         context.taps.finishing.append(self._finishing)
         context.taps.finished.append(self._finished)
         context.taps.ended.append(self._ended)
@@ -146,8 +147,12 @@ class DelayedFrees:
     def _put_off(self, request: Any) -> None:
         """Note whose blocks were just added to the deferred frees, if any were."""
         queue = getattr(self._scheduler, "deferred_frees", None)
-        if queue and id(queue[-1]) not in self._deferred and len(self._deferred) < MAX_TRACKED:
-            self._deferred[id(queue[-1])] = (self._clock(), marks_of(request).tenant)
+        if not queue or id(queue[-1]) in self._deferred:
+            return
+        if len(self._deferred) >= MAX_TRACKED:
+            self._forget_drained(queue)
+        if len(self._deferred) < MAX_TRACKED:
+            self._deferred[id(queue[-1])] = (queue[-1], self._clock(), marks_of(request).tenant)
 
     def section(self, now: float) -> tuple[DelayedRow, ...]:
         """Return the kept blocks by peer and direction, and the deferred ones."""
@@ -185,13 +190,16 @@ class DelayedFrees:
 
     def _sum_deferred(self, now: float) -> _Sum | None:
         queue = list(getattr(self._scheduler, "deferred_frees", None) or ())
-        # An id may be that of a later entry once its own has gone: what is not in the queue now is forgotten.
-        self._deferred = {id(entry): self._deferred.get(id(entry), (now, NO_TENANT)) for entry in queue}
+        self._forget_drained(queue)
         total = _Sum()
         for entry in queue:
-            since, tenant = self._deferred[id(entry)]
+            _, since, tenant = self._deferred.setdefault(id(entry), (entry, now, NO_TENANT))
             total.add(len(entry[1]), now - since, None, tenant)
         return total if queue else None
+
+    def _forget_drained(self, queue: Iterable[Any]) -> None:
+        waiting = set(map(id, queue))
+        self._deferred = {key: known for key, known in self._deferred.items() if key in waiting}
 
 
 def _loads(request: Any) -> bool:

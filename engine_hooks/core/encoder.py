@@ -60,13 +60,16 @@ class EncoderObserver:
 
     def _keep_size(self, request: Any, input_id: int, tokens: int) -> None:
         self._sizes[request.mm_features[input_id].identifier] = tokens
+        cached = self._manager.cached
+        if len(self._sizes) > 2 * len(cached) + MAX_LOOKED_AT:
+            self._sizes = {entry: size for entry, size in self._sizes.items() if entry in cached}
 
     def section(self, now: float) -> EncoderRow:
         """Return the cache's row; at most some thousand entries are looked at."""
         manager = self._manager
         self._look()
         orphans = [entry for entry, looks in self._looks.items() if looks > 1]
-        row = EncoderRow(
+        return EncoderRow(
             capacity=int(manager.cache_size),
             held=int(manager.cache_size - manager.num_freeable_slots),
             freeable=int(manager.num_freeable_slots - manager.num_free_slots),
@@ -74,9 +77,6 @@ class EncoderObserver:
             orphaned_entries=len(orphans),
             orphaned_tokens=sum(self._sizes.get(entry, 0) for entry in orphans),
         )
-        if len(self._sizes) > 2 * len(manager.cached) + MAX_LOOKED_AT:
-            self._sizes = {entry: size for entry, size in self._sizes.items() if entry in manager.cached}
-        return row
 
     def _look(self) -> None:
         cached = self._manager.cached

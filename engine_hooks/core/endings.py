@@ -21,7 +21,7 @@ from engine_hooks.core.how_ended import (
     STOP_OR_ABORT,
     HowEnded,
 )
-from engine_hooks.core.marks import Marks, marks_of, short_hash
+from engine_hooks.core.marks import Marks, marks_of, printable, short_hash
 from engine_hooks.core.observers import Context
 
 MAX_REMEMBERED = 8192  # ended requests
@@ -55,7 +55,7 @@ class Endings:
 
     def __init__(self, context: Context) -> None:
         self._scheduler = context.scheduler
-        self._groups = context.view.groups
+        self._groups = context.view.managers  # of the main pool: blocks are known by their ids
         self._clock = context.clock
         self._how_ended = HowEnded(context)
         self._plain = context.settings.plain_request_ids
@@ -73,7 +73,7 @@ class Endings:
 
     def name_of(self, request_id: str) -> str:
         """Return what people see of a request's id."""
-        return request_id if self._plain else short_hash(request_id)
+        return printable(request_id) if self._plain else short_hash(request_id)
 
     def _remember(self, request: Any, how: str) -> None:
         request_id = request.request_id

@@ -75,9 +75,9 @@ class ReferenceLedger:
         if self._calls % _TIMED_CALLS:
             self._count(blocks, sign)
             return
-        began = time.perf_counter()
+        began = time.thread_time()
         self._count(blocks, sign)
-        self.seconds += _TIMED_CALLS * (time.perf_counter() - began)
+        self.seconds += _TIMED_CALLS * (time.thread_time() - began)
 
     def _count(self, blocks: Sequence[Block], sign: int) -> None:
         if blocks and isinstance(blocks[0], list | tuple):  # touch() took one list per group up to 0.13
@@ -117,19 +117,22 @@ class ReferenceLedger:
 
     def _time_count(self, new: Sequence[Block]) -> None:
         """Do the same by the clock, and let it stand for the calls before it."""
-        began = time.perf_counter()
+        began = time.thread_time()
         self.references += len(new)
         if self.changed is not None:
             self.changed.update(map(_block_id, new))
-        self.seconds += _TIMED_CALLS * (time.perf_counter() - began)
+        self.seconds += _TIMED_CALLS * (time.thread_time() - began)
 
     def _touching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         first = _first_parameter(original)
 
         def touch(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
+            touched: Iterable[Block] = args[0] if args else kwargs.pop(first)
+            # A sequence in vLLM itself; a connector that passes a one-pass iterator is served as well.
+            blocks = touched if isinstance(touched, list | tuple) else list(touched)
+            result = original(blocks, *args[1:], **kwargs)
             try:
-                self._timed_count(args[0] if args else kwargs[first], 1)
+                self._timed_count(blocks, 1)
             except Exception as error:
                 self._guard.note(self.HOOK, error)
             return result

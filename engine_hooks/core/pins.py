@@ -16,6 +16,21 @@ Pool = Any  # vllm.v1.core.block_pool.BlockPool
 MAX_NESTED = 16
 
 
+class Same:
+    """A key for an object that has no name of its own: it keeps the object, so that the key is never another's."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: object) -> None:
+        self._of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other._of is self._of
+
+    def __hash__(self) -> int:
+        return id(self._of)
+
+
 class PinSource(Protocol):
     """One connector's books. ``holder`` names it for people."""
 
@@ -63,10 +78,10 @@ class SimpleOffloadPins:
         blocks = pool.blocks
         if pool is manager._gpu_block_pool:
             for transfer in self._transfers():
-                yield id(transfer), [blocks[i] for i in transfer.gpu_block_ids]
+                yield Same(transfer), [blocks[i] for i in transfer.gpu_block_ids]
         elif pool is manager.cpu_block_pool:
             for transfer in self._transfers():
-                yield id(transfer), [blocks[i] for i in transfer.cpu_block_ids]
+                yield Same(transfer), [blocks[i] for i in transfer.cpu_block_ids]
             # A hit that the scheduler has not acted on yet keeps its CPU blocks.
             for request, (groups, *_) in list(getattr(manager, "_pending_cpu_hits", {}).items()):
                 yield request, [block for group in groups for block in group if not block.is_null]
@@ -127,7 +142,7 @@ class HiSparsePins:
         coordinator = self._coordinator
         host = getattr(coordinator.host_manager, "block_pool", None)
         states = coordinator.request_states.values()
-        publications = {id(state): state.publication for state in states if state.publication is not None}
+        publications = {Same(state): state.publication for state in states if state.publication is not None}
         for spill in list(coordinator.pending_spills.values()):
             if pool is host:
                 yield spill.transfer_id, (spill.host_block,)
@@ -136,7 +151,7 @@ class HiSparsePins:
                     if manager.block_pool is pool:
                         yield spill.transfer_id, (block,)
             if spill.request_state.publication is not None:
-                publications[id(spill.request_state)] = spill.request_state.publication
+                publications[Same(spill.request_state)] = spill.request_state.publication
         if pool is host:
             for key, publication in publications.items():
                 if publication.detached_blocks:

@@ -78,8 +78,9 @@ class Prefill:
         that fills it, with those of its tokens that were computed since the admission.
         """
         begin, end = computed - scheduled, min(computed, self._target)
-        if self._start < 0:
-            self._start = begin  # what lies before came out of the prefix cache, or from another node
+        if self._start < 0 or begin < self._start:
+            # What lies before came out of the prefix cache, or from another node: less of it when that load failed.
+            self._start = begin
         evicted_tokens = 0
         if len(evicted):
             floor = max(self._start, self._mark)

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from engine_hooks import wire
 from engine_hooks.auth import Session
 from engine_hooks.core.accounts import KVAccounts
@@ -29,7 +31,8 @@ from engine_hooks.wire_types import Message
 
 BUSY_PERIOD = 0.1
 IDLE_PERIOD = 1.0
-DETAIL_PERIOD = 1.0
+DETAIL_PERIOD, LONGEST_DETAIL_PERIOD = 1.0, 2.0
+DETAIL_DUTY = 0.0005  # the detail may take this share of the engine thread's time, as far as its period allows
 IDLE_SLICE_SECONDS = 0.002  # what a request that arrives at an idle engine may have to wait
 MAX_ORDERS = 64
 SAMPLED_STEPS = 17
@@ -52,6 +55,7 @@ class EngineReporter:
         self._observers: dict[str, Observer] = {}
         self._sections: dict[str, Any] | None = None  # of the Detail that is being put together
         self._unasked: list[str] = []
+        self._detail_seconds = 0.0  # what the last one cost
         self._unsupported: dict[str, str] = {}
         self._orders: deque[wire.Order] = deque(maxlen=MAX_ORDERS)
         self._sequence = 0
@@ -102,22 +106,21 @@ class EngineReporter:
         self._steps += 1
         self._waking = False  # should a wake-up ever get lost, the next one is sent all the same
         self._step_seconds += ended - began
-        # Reading the thread's CPU time costs as much as a step without a report: those are measured by sample.
         busy = self._audit_wants_more or ended >= self._next_report or self._sections is not None
-        if not busy and self._steps % SAMPLED_STEPS:
-            if not self._orders and not self._resting() and "counters" not in self._guard.off:
-                # Nine steps in ten: nothing is due, and the pool's range is all that is to be noted.
-                self._rested = False
-                try:
-                    self._accounts.observe_step()
-                except Exception as error:
-                    self._guard.note("counters", error)
-                return
+        # Reading the thread's CPU time costs as much as a step without a report: those are measured by sample.
+        measured = busy or not self._steps % SAMPLED_STEPS
+        cpu = time.thread_time() if measured else 0.0
+        if busy or self._orders or self._resting() or "counters" in self._guard.off:
             self._guard.run("step", self._work, ended)
-            return
-        cpu = time.thread_time()
-        self._guard.run("step", self._work, ended)
-        self._hook_seconds += (time.thread_time() - cpu) * (1 if busy else SAMPLED_STEPS)
+        else:
+            # Nine steps in ten: nothing is due, and the pool's range is all that is to be noted.
+            self._rested = False
+            try:
+                self._accounts.observe_step()
+            except Exception as error:
+                self._guard.note("counters", error)
+        if measured:
+            self._hook_seconds += (time.thread_time() - cpu) * (1 if busy else SAMPLED_STEPS)
 
     def on_wake(self) -> None:
         """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
@@ -186,8 +189,10 @@ class EngineReporter:
 
         One a step: together they would be felt as a pause.
         """
+        began = time.thread_time()
         if self._sections is None:
-            self._next_detail = now + DETAIL_PERIOD
+            self._next_detail = now + min(LONGEST_DETAIL_PERIOD, max(DETAIL_PERIOD, self._detail_seconds / DETAIL_DUTY))
+            self._detail_seconds = 0.0
             self._sections, self._unasked = {}, list(self._observers)
         while self._unasked:
             name = self._unasked.pop()
@@ -198,11 +203,21 @@ class EngineReporter:
         if not self._unasked:
             sections, self._sections = self._sections, None
             self._send_detail(sections)
+        self._detail_seconds += time.thread_time() - began
 
     def _send_detail(self, sections: dict[str, Any]) -> None:
         now = time.monotonic()
         transfer = transfer_id(self._view.scheduler)
-        self._link.send(Detail(monotonic=now, transfer_id=transfer, unsupported=self._unsupported, **sections))
+        unsupported = dict(self._unsupported)
+        while True:
+            detail = Detail(monotonic=now, transfer_id=transfer, unsupported=unsupported, **sections)
+            try:
+                return self._link.send(detail)
+            except wire.WireError:
+                # Every row of every section with the longest names: the rest of it is worth more than nothing.
+                longest = max(sections, key=lambda name: len(msgspec.msgpack.encode(sections[name])))
+                del sections[longest]
+                unsupported[longest] = "with all other sections it is too long for a frame"
 
     # -- the link's side thread ---------------------------------------------------------------------------
 

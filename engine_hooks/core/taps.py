@@ -73,7 +73,7 @@ class Taps:
 
         def emit(*args: Any) -> None:
             self._calls += 1
-            began = 0.0 if self._calls % TIMED_CALLS else time.perf_counter()
+            began = 0.0 if self._calls % TIMED_CALLS else time.thread_time()
             for hook, listener in named:
                 if off and hook in off:
                     continue
@@ -82,7 +82,7 @@ class Taps:
                 except Exception as error:
                     guard.note(hook, error)
             if began:
-                self.seconds += TIMED_CALLS * (time.perf_counter() - began)
+                self.seconds += TIMED_CALLS * (time.thread_time() - began)
 
         return emit
 

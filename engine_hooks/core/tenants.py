@@ -20,16 +20,18 @@ _NEEDED = ("requests", "running", "add_request", "_free_request")
 
 
 class Tenant:
-    """One tenant's account. ``alive``: its requests that the engine knows. ``held``, ``held_at``: None until known."""
+    """One tenant's account. ``alive``: its requests that the engine knows; ``kept`` of them have ended, but a connector
+    still needs their blocks. ``held``, ``held_at``: None until known.
+    """
 
     __slots__ = (
-        "alive", "ended", "generated", "held", "held_at", "idles", "last_seen", "lifetimes", "name", "nulls",
-        "preempted", "prompt", "references", "requests", "running", "sessions", "waiting",
+        "alive", "ended", "generated", "held", "held_at", "idles", "kept", "last_seen", "lifetimes", "name", "nulls",
+        "preempted", "prompt", "references", "requests", "running", "sessions",
     )  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.alive = self.running = self.waiting = self.references = 0
+        self.alive = self.kept = self.running = self.references = 0
         self.last_seen = 0.0
         self.requests = self.prompt = self.generated = self.preempted = self.sessions = self.nulls = 0
         self.ended: Counter[str] = Counter()
@@ -79,13 +81,16 @@ class TenantObserver:
         self._tenants: dict[str, Tenant] = {}
         self._other = Tenant(OTHER)
         self._living: dict[str, _Living] = {}
+        self._ran: dict[str, _Living] = {}  # those that ran, or got memory to, since they were last counted
         self.sessions = SessionBook()
         self._how_ended = HowEnded(context)
         self._walk = ShareWalk(context.view.managers, self._owner)
         self._walked: set[Tenant] = set()
         context.taps.added.append(self._added)
+        context.taps.granted.append(self._granted)
         context.taps.ending.append(self._ending)
         context.taps.ended.append(self._ended)
+        context.taps.released.append(self._ended)
         context.taps.preempted.append(self._preempted)
 
     # -- events --------------------------------------------------------------------------------------------
@@ -113,11 +118,16 @@ class TenantObserver:
             living.tenant.prompt += piece.num_prompt_tokens
             _count_generated(living, request)
 
+    def _granted(self, request: Any) -> None:
+        if (living := self._living.get(request.request_id)) is not None:
+            self._ran[request.request_id] = living
+
     def _ending(self, request: Any) -> None:
         living = self._living.get(request.request_id)
         if living is None or living.ended:
             return
         living.ended = True
+        living.tenant.kept += 1
         now = self._clock()
         tenant, marks = living.tenant, living.marks
         tenant.last_seen = now
@@ -139,8 +149,10 @@ class TenantObserver:
 
     def _forget(self, request_id: str) -> None:
         living = self._living.pop(request_id, None)
+        self._ran.pop(request_id, None)
         if living is not None:
             living.tenant.alive -= 1
+            living.tenant.kept -= living.ended
 
     # -- rows ----------------------------------------------------------------------------------------------
 
@@ -168,7 +180,10 @@ class TenantObserver:
                     yield tenant
 
     def section(self, now: float) -> tuple[TenantRow, ...]:
-        """Return all tenants' rows at ``now``; O(requests), and a slice of the walk through their tables."""
+        """Return all tenants' rows at ``now``; O(requests that hold blocks), a slice of the walk through their tables.
+
+        Requests that wait may be ten times as many: they are not looked at.
+        """
         self.sessions.expire(now)
         self._count_shares(now)
         self._count_living()
@@ -178,35 +193,32 @@ class TenantObserver:
     def _count_living(self) -> None:
         """Count each tenant's requests and table entries as they are now."""
         for tenant in (*self._tenants.values(), self._other):
-            tenant.running = tenant.waiting = tenant.references = 0
-        requests = self._scheduler.requests
-        tables = [manager.req_to_blocks for manager in self._view.managers]
-        gone = []
-        for request_id, living in self._living.items():
-            request = requests.get(request_id)
-            if request is None:
-                gone.append(request_id)  # its blocks were kept for a connector until now
-                continue
-            tenant = living.tenant
-            for by_request in tables:
-                if table := by_request.get(request_id):
-                    tenant.references += len(table)
-            if not living.ended:
-                tenant.waiting += 1
-                _count_generated(living, request)
-        for request_id in gone:
-            self._forget(request_id)
+            tenant.running = tenant.references = 0
+        find = self._living.get
+        for manager in self._view.managers:
+            for request_id, table in manager.req_to_blocks.items():
+                if table and (living := find(request_id)) is not None:
+                    living.tenant.references += len(table)
+        ran, now = self._ran, {}
         for request in self._scheduler.running:
-            if (known := self._living.get(request.request_id)) is not None:
-                known.tenant.running += 1
-                known.tenant.waiting -= 1
+            key = request.request_id
+            if (living := find(key)) is not None:
+                living.tenant.running += 1
+                _count_generated(living, request)
+                now[key] = living
+                ran.pop(key, None)
+        for key, living in ran.items():  # put back, or waiting for its client, since then
+            known = self._scheduler.requests.get(key)
+            if known is not None and not living.ended:
+                _count_generated(living, known)
+        self._ran = now
 
     def _row(self, tenant: Tenant, now: float) -> TenantRow:
         quota = self._quotas.get(tenant.name)
         return TenantRow(
             tenant=tenant.name,
             running=tenant.running,
-            waiting=tenant.waiting,
+            waiting=tenant.alive - tenant.kept - tenant.running,
             held=tenant.held,
             held_age_seconds=None if tenant.held_at is None else now - tenant.held_at,
             references=max(0, tenant.references - tenant.nulls),

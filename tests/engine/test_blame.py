@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from vllm.v1.request import RequestStatus
 
+from engine_hooks import wire
 from engine_hooks.core.blame import Blame
-from engine_hooks.core.marks import short_hash
+from engine_hooks.core.marks import printable, short_hash
+from engine_hooks.detail import Detail
 from tests.bed.connectors import make_connector_scheduler, make_remote_request
 from tests.bed.connectors import step as step_with_connector
 from tests.bed.scheduler import make_request, make_scheduler, step
@@ -191,6 +193,24 @@ def test_plain_ids_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     step(scheduler)
     abort(watched, "r0")
     assert watched.observer._endings.by_request["r0"].request == "r0"
+
+
+def test_plain_ids_are_fit_for_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client chooses its request's id: one that no label may have would have the agent refuse the whole Detail."""
+    scheduler = make_scheduler()
+    pool = scheduler.kv_cache_manager.block_pool
+    pool.free_blocks = lambda blocks: type(pool).free_blocks(pool, blocks)
+    watched: Watched[Blame] = Watched(scheduler, Blame, env={"KVTIDE_PLAIN_IDS": "1"})
+    request = marked(0)
+    request.request_id = "\u00fc" * 100 + "\n"
+    scheduler.add_request(request)
+    step(scheduler)
+    leak_on_next_free(watched, 1, monkeypatch=monkeypatch)
+    abort(watched, request.request_id)
+    watched.audit()
+    frame = wire.encode(Detail(monotonic=0.0, leaks=watched.look()))
+    [row] = wire.decode(frame).leaks
+    assert (row.request, row.tenant, row.blocks) == (printable(request.request_id), "acme", 1)
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

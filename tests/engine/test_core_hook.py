@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from vllm.v1.engine.core import DPEngineCoreProc, EngineCore, EngineCoreProc
 
-from engine_hooks import plugin
+from engine_hooks import plugin, wire
 from engine_hooks.core import hook as core_hook
 from engine_hooks.core.accounts import KVAccounts
+from engine_hooks.detail import MAX_ROW_TENANTS, MAX_ROWS, DelayedRow, PinRow, TierRow
 from engine_hooks.frontend import hook as frontend_hook
 from engine_hooks.frontend import member
 from engine_hooks.settings import Settings
@@ -94,6 +95,57 @@ def test_outputs_and_pool_are_the_same_with_hooks(reporter_of: Any) -> None:
     assert orders[0] == orders[1]
     assert reporter._guard.errors == {}
     assert reporter._steps > 100
+
+
+def delayed_rows(names: int) -> tuple[DelayedRow, ...]:
+    """As many peers and tenants as may be, with names of ``names`` characters."""
+    tenants = {f"{n}".ljust(names, "t"): 2**30 for n in range(MAX_ROW_TENANTS)}
+    row = DelayedRow(
+        peer="p" * names,
+        direction="receive",
+        requests=2**30,
+        blocks=2**30,
+        oldest_seconds=1.5,
+        lease_seconds=30.0,
+        expired=2**30,
+        tenants=tenants,
+    )
+    return (row,) * MAX_ROWS
+
+
+@pytest.mark.parametrize(("names", "left_out"), [(64, {"delayed"}), (12, set())])
+def test_a_detail_that_is_too_long_for_a_frame_goes_without_its_longest_section(
+    names: int, left_out: set[str], reporter_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reporter, sent = reporter_of(make_engine()), []
+    monkeypatch.setattr(reporter._link, "send", lambda message: sent.append(wire.decode(wire.encode(message))))
+    tiers = tuple(
+        TierRow(
+            tier="t" * 64,
+            capacity=2**30,
+            used=2**30,
+            pending=2**30,
+            oldest_seconds=1.5,
+            stuck=0,
+            stuck_after_seconds=60,
+        )
+        for _ in range(MAX_ROWS)
+    )
+    pins = tuple(
+        PinRow(
+            holder="h" * 64, pool="p" * 64, known=True, references=1, oldest_seconds=1.5, orphaned_after_seconds=None
+        )
+        for _ in range(MAX_ROWS)
+    )
+    for _ in range(6):
+        reporter._guard.run(
+            "detail", reporter._send_detail, {"pins": pins, "delayed": delayed_rows(names), "tiers": tiers}
+        )
+    assert reporter._guard.errors == {}
+    assert len(sent) == 6
+    for detail in sent:
+        assert (detail.delayed is None, len(detail.pins), len(detail.tiers)) == (bool(left_out), MAX_ROWS, MAX_ROWS)
+        assert left_out == {name for name, why in detail.unsupported.items() if "frame" in why}
 
 
 HOOKED = ["observe_step", "advance_audit", "report", "request_audit"]

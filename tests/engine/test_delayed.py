@@ -121,6 +121,42 @@ def test_victims_blocks_in_deferred_frees_of_ascend_16315() -> None:
     assert watched.look() == ()
 
 
+def test_a_deferred_free_is_never_taken_for_an_earlier_one() -> None:
+    """A busy engine has one in each step: Python gives a new one the place in memory of the one that has just gone."""
+    watched = watch("QuietConnector", asynchronous=True)
+    flying: list[Any] = []
+    for i in range(120):
+        watched.scheduler.add_request(marked(make_request(i, 64), f"t{i}"))
+        scheduled = watched.scheduler.schedule()
+        if i % 5 in (0, 2, 3):
+            watched.scheduler.finish_requests([f"r{i}"], RequestStatus.FINISHED_ABORTED)
+        if flying:
+            deliver(watched.scheduler, flying.pop())
+        flying.append(scheduled)
+        if i % 3 == 1:
+            watched.scheduler.finish_requests([f"r{i - 1}", f"r{i}"], RequestStatus.FINISHED_ABORTED)
+        watched.now += 1.0
+        if i % 7 == 6:
+            for row in watched.look():
+                assert row.oldest_seconds <= 3.0
+                assert row.tenants.keys() <= {f"t{n}" for n in range(i - 3, i + 1)}
+
+
+def test_deferred_frees_that_nobody_asks_for_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an agent there is no section: what has drained makes room for what comes."""
+    monkeypatch.setattr("engine_hooks.core.delayed.MAX_TRACKED", 4)
+    watched = watch("QuietConnector", asynchronous=True)
+    for i in range(12):
+        watched.scheduler.add_request(marked(make_request(i, 64), f"t{i}"))
+        scheduled = watched.scheduler.schedule()
+        watched.scheduler.finish_requests([f"r{i}"], RequestStatus.FINISHED_ABORTED)
+        if i < 11:
+            deliver(watched.scheduler, scheduled)
+        assert len(watched.observer._deferred) <= 4
+    [row] = watched.look()
+    assert row.tenants == {"t11": 4}
+
+
 def test_a_request_that_finishes_twice_changes_nothing() -> None:
     """The second end finds no request; whatever vLLM does with it, no block is left or given back twice."""
     watched = watch(role="kv_producer")

@@ -127,6 +127,18 @@ def test_a_finished_request_whose_blocks_a_connector_keeps_holds_no_entry() -> N
     assert watched.look(2).orphaned_entries == 1
 
 
+def test_sizes_are_bounded_although_nobody_looks(watched: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an agent there is no section: what was evicted is forgotten all the same."""
+    monkeypatch.setattr(encoder, "MAX_LOOKED_AT", 4)
+    for i in range(40):
+        watched.scheduler.add_request(with_images(i, f"image {i}", max_tokens=1))
+        while watched.scheduler.requests:
+            step(watched.scheduler)
+    cached = watched.scheduler.encoder_cache_manager.cached
+    assert len(watched.observer._sizes) <= 2 * len(cached) + 4
+    assert cached.keys() <= watched.observer._sizes.keys()
+
+
 def test_a_large_cache_is_looked_at_in_turns(watched: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder, "MAX_LOOKED_AT", 4)
     manager = watched.scheduler.encoder_cache_manager

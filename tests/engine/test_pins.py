@@ -163,6 +163,39 @@ def test_offloading_connector_keeps_no_reference_of_its_own() -> None:
         assert (report.orphaned, report.over_freed) == (0, 0)
 
 
+def test_a_store_job_is_never_taken_for_an_earlier_one() -> None:
+    """Each is done in the next step: Python may give its place in memory to another, which is no older for that."""
+    watched = watch("SimpleCPUOffloadConnector", extra_config=OFFLOAD)
+    [source] = watched.accounts.main.view.pins
+    keys: list[Any] = []
+    for i in range(40):
+        watched.scheduler.add_request(make_request(i, 100, max_tokens=2))
+        for _ in range(3):
+            step(watched.scheduler, worker_meta=finish_jobs(watched.scheduler.connector))
+            found = [key for key, _ in source.pinned(watched.pool)]
+            assert found == [key for key, _ in source.pinned(watched.pool)], "the key of one job changes"
+            keys += found
+    assert len(set(keys)) == len(keys) > 30
+
+
+@pytest.mark.parametrize("form", [list, tuple, iter])
+def test_a_touch_is_counted_in_whatever_form_the_blocks_are_passed(form: Any) -> None:
+    watched = watch("OpaqueConnector")
+    watched.scheduler.add_request(make_request(0, 100, max_tokens=200))
+    step(watched.scheduler)
+    pool = watched.scheduler.connector.pool
+    blocks = watched.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks["r0"][:3]
+    for _ in range(6):
+        pool.touch(form(blocks))
+        pool.touch(blocks=form(blocks))
+    ledger = watched.accounts.ledger
+    assert (ledger.references, ledger.net()) == (ledger.recount(), 36)
+    for _ in range(12):
+        pool.free_blocks(form(blocks))
+    report = watched.audit()
+    assert (ledger.net(), report.orphaned, report.over_freed, report.pinned, report.ledger_drift) == (0, 0, 0, 0, 0)
+
+
 def test_mooncake_store_saves_are_read_from_its_books() -> None:
     """Its scheduler side needs the mooncake package to come up; its books are these two attributes."""
     watched = watch("QuietConnector")

@@ -133,6 +133,33 @@ def test_preemptions_are_counted_and_the_request_lives_on() -> None:
     assert acme.generated_tokens_total >= sum(r.num_output_tokens for r in watched.scheduler.requests.values())
 
 
+def test_requests_whose_blocks_were_kept_are_forgotten_although_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an agent there is no section: an engine that only prefills must not remember every request."""
+    watched = watch()
+    monkeypatch.setattr(watched.scheduler, "_connector_finished", lambda request: (True, None))
+    for i in range(20):
+        watched.scheduler.add_request(make(i, "acme"))
+        step(watched.scheduler)
+        abort(watched, i)
+        assert len(watched.observer._living) == 1
+        watched.scheduler._free_blocks(watched.scheduler.requests[f"r{i}"])
+    assert not watched.observer._living
+    assert not watched.observer._ran
+    acme = rows(watched)["acme"]
+    assert (acme.running, acme.waiting, acme.requests_total, acme.generated_tokens_total) == (0, 0, 20, 20)
+
+
+def test_tokens_of_a_request_that_ran_only_between_two_looks_are_counted() -> None:
+    watched = watch()
+    watched.scheduler.add_request(make(0, "acme"))
+    watched.look()
+    step(watched.scheduler)
+    watched.scheduler._preempt_request(watched.scheduler.running.pop(), 0.0)
+    acme = rows(watched)["acme"]
+    assert (acme.running, acme.waiting, acme.generated_tokens_total) == (0, 1, 1)
+    assert rows(watched)["acme"].generated_tokens_total == 1
+
+
 def test_a_finished_request_whose_blocks_are_kept_still_counts_as_a_holder(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = watch()
     watched.scheduler.add_request(make(0, "acme"))

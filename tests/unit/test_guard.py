@@ -48,6 +48,12 @@ def test_the_reason_is_bounded() -> None:
     assert guard.off["a"] == "ValueError: " + "x" * 188
 
 
+def test_the_reason_can_be_sent_whatever_it_quotes() -> None:
+    guard = Guard(limit=1)
+    guard.run("a", boom, "id \x1b[0m \ud800 \u00fc")
+    assert guard.off["a"] == "ValueError: id ?[0m ? \u00fc"
+
+
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_what_ends_the_process_passes_and_does_not_count(kind: type[BaseException]) -> None:
     def leave() -> None:

@@ -68,6 +68,13 @@ def test_an_evicted_block_counts_only_beyond_the_mark_and_the_hit() -> None:
     assert chunks(Prefill(64), 64, 40, [24], evicted(2, 3)) == [Chunk(24, 0, 24)]
 
 
+def test_a_load_that_failed_is_computed_from_where_it_failed() -> None:
+    """The second step begins before the first one: what it computes is counted, and no total falls."""
+    memory, prefill = evicted(1, 3), Prefill(128)
+    assert prefill.advance(64, 16, hashes(128), BLOCK, memory) == Chunk(16, 0, 16)
+    assert prefill.advance(32, 16, hashes(128), BLOCK, memory) == Chunk(16, 0, 16)
+
+
 def test_a_block_is_evicted_once() -> None:
     memory = evicted(0)
     assert chunks(Prefill(32), 32, 0, [32], memory) == [Chunk(32, 0, 16)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Any
 
+from engine_hooks.core.pins import Same
 from engine_hooks.core.tiers.jobs import Tier
 
 LOADS = ("_reqs_to_load", "_abandoned_reqs_to_load")
@@ -54,4 +55,4 @@ class SimpleTiers:
                 for key in self._book(name):
                     yield (kind, key), None
         for transfer in self._book(QUEUED):
-            yield ("queued", id(transfer)), None
+            yield Same(transfer), None
