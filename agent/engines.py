@@ -15,7 +15,7 @@ from engine_hooks.detail import Detail
 from engine_hooks.members import CORE, MemberReport
 from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
 
-DETAIL_PERIOD = 1.0  # how often an engine tells its detail, in seconds; an idle one less often
+DETAIL_PERIOD = 2.0  # seconds between two details of an engine, at most while its steps are short
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from engine_hooks.wire_types import Message
 BUSY_PERIOD = 0.1
 IDLE_PERIOD = 1.0
 DETAIL_PERIOD, LONGEST_DETAIL_PERIOD = 1.0, 2.0
+DETAIL_SLICE = 0.0003
 DETAIL_DUTY = 0.0005  # the detail may take this share of the engine thread's time, as far as its period allows
 IDLE_SLICE_SECONDS = 0.002  # what a request that arrives at an idle engine may have to wait
 MAX_ORDERS = 64
@@ -55,7 +56,7 @@ class EngineReporter:
         self._observers: dict[str, Observer] = {}
         self._sections: dict[str, Any] | None = None  # of the Detail that is being put together
         self._unasked: list[str] = []
-        self._detail_seconds = 0.0  # what the last one cost
+        self._detail_seconds = self._detail_began = 0.0  # what the last one cost, and when it was begun
         self._unsupported: dict[str, str] = {}
         self._orders: deque[wire.Order] = deque(maxlen=MAX_ORDERS)
         self._sequence = 0
@@ -185,20 +186,22 @@ class EngineReporter:
         )
 
     def _advance_detail(self, now: float, *, at_once: bool) -> None:
-        """Ask one observer for its section, or all of them ``at_once``; send the Detail when the last has answered.
+        """Ask observers for their sections, for a slice of time or ``at_once``; send the Detail when all have answered.
 
-        One a step: together they would be felt as a pause.
+        All in one step would be felt as a pause; one a step would pay twelve times for what each such step costs.
         """
         began = time.thread_time()
         if self._sections is None:
             self._next_detail = now + min(LONGEST_DETAIL_PERIOD, max(DETAIL_PERIOD, self._detail_seconds / DETAIL_DUTY))
-            self._detail_seconds = 0.0
+            self._detail_seconds, self._detail_began = 0.0, now
             self._sections, self._unasked = {}, list(self._observers)
+        # Where steps are long, a millisecond is not felt, but a detail spread over many of them would be old.
+        at_once = at_once or now - self._detail_began > DETAIL_PERIOD / 2
         while self._unasked:
             name = self._unasked.pop()
             observer = self._observers[name]
             self._sections[name] = self._guard.run(observer.HOOK, observer.section, time.monotonic())
-            if not at_once:
+            if not at_once and time.thread_time() - began >= DETAIL_SLICE:
                 break
         if not self._unasked:
             sections, self._sections = self._sections, None

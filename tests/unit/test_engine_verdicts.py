@@ -147,12 +147,12 @@ def test_a_leak_is_told_with_who_left_it() -> None:
 def test_a_detail_that_stays_behind_its_reports_is_known_no_more() -> None:
     table = engine()
     table.detail("i1", make_detail(monotonic=50.0, waiting=make_waiting(stalled_seconds=60.0), pools=()), 10.0)
-    table.report("i1", make_report(make_pool_report(), monotonic=53.0), 13.0)
-    state = states(table, 13.0)["m"]
+    table.report("i1", make_report(make_pool_report(), monotonic=56.0), 16.0)
+    state = states(table, 16.0)["m"]
     assert state.detail is not None
     assert [verdict.kind for verdict in state.verdicts] == ["kv_stall"]
-    table.report("i1", make_report(make_pool_report(), monotonic=53.125), 13.125)
-    state = states(table, 13.125)["m"]
+    table.report("i1", make_report(make_pool_report(), monotonic=56.125), 16.125)
+    state = states(table, 16.125)["m"]
     assert (state.phase, state.detail, state.verdicts) == ("live", None, ())
 
 
