@@ -14,8 +14,9 @@ A pass that fits into one slice saw everything at one moment: it proves what it 
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from engine_hooks.core.ledger import ReferenceLedger
@@ -27,18 +28,18 @@ MAX_NAMED = 5_000  # more are counted by the net of references, but not named: s
 MAX_SIGHTINGS = 4
 _CHUNK = 1024  # entries between two looks at the clock: about 0.1 ms
 
-# What a pass saw in the tables: the request, and a stretch of its blocks.
-Trace = list[tuple[str, Sequence[Block]]]
+# What a pass saw in the tables: the request, and the ids of a stretch of its blocks. Arrays: lists would be walked by
+# the garbage collector, 400,000 entries at a time, and that is a pause.
+Trace = list[tuple[str, "array[int]"]]
 
 
 class _Pass:
     """One walk and what it has found so far. ``excess``: block id -> references beyond what is explained.
 
-    ``referenced``: blocks with a reference. ``trace``: what the tables held when the walk came by. ``outdated``: an
-    older trace, given up piece by piece: dropping 400,000 references at once takes as long as four slices.
+    ``referenced``: blocks with a reference. ``trace``: what the tables held when the walk came by.
     """
 
-    def __init__(self, view: PoolView, started: float, outdated: Trace) -> None:
+    def __init__(self, view: PoolView, started: float) -> None:
         self.started = started
         self.busy_seconds = 0.0
         self.slices_used = 0
@@ -47,7 +48,6 @@ class _Pass:
         self.cached_idle = 0
         self.referenced = 0
         self.trace: Trace = []
-        self._outdated = outdated
         self.walk = self._walk(view)
 
     def _walk(self, view: PoolView) -> Iterator[None]:
@@ -57,22 +57,20 @@ class _Pass:
         seen = 0
         for owner, holder in view.holders():
             for start in range(0, len(holder), _CHUNK):
-                part = holder[start : start + _CHUNK]
-                for block in part:
-                    expected[block.block_id] += 1
+                ids = [block.block_id for block in holder[start : start + _CHUNK]]
+                for i in ids:
+                    expected[i] += 1
                 if owner:
-                    self.trace.append((owner, part))
-                seen += len(part)
+                    self.trace.append((owner, array("i", ids)))
+                seen += len(ids)
                 if seen >= _CHUNK:
                     seen = 0
-                    del self._outdated[-2:]
                     yield
         for lent in view.borrowed():
             for block in lent:
                 expected[block.block_id] -= 1
         for start in range(0, len(blocks), _CHUNK):
             self._compare(blocks[start : start + _CHUNK], expected[start : start + _CHUNK])
-            del self._outdated[-2:]
             yield
 
     def _compare(self, chunk: list[Block], expected: list[int]) -> None:
@@ -152,7 +150,6 @@ class Audit:
         self._next_start = 0.0
         self.sightings: deque[tuple[frozenset[int], Trace]] = deque(maxlen=MAX_SIGHTINGS)
         self._trace: Trace = []
-        self._outdated: Trace = []
         self.finding = Finding(excess={}, cached_idle=0, finished=0.0, still=False, passes=0)
 
     @property
@@ -176,7 +173,7 @@ class Audit:
         if found is None:
             if begun < self._next_start:
                 return False
-            found = self._pass = _Pass(self._view, begun, outdated=self._outdated)
+            found = self._pass = _Pass(self._view, begun)
             if self._ledger.changed is None:
                 self._ledger.changed = set()
         found.slices_used += 1
@@ -233,7 +230,6 @@ class Audit:
         if new := frozenset(excess).difference(known, self._suspects):
             self.sightings.append((new, self._trace))
         self._suspects = pending
-        self._outdated.extend(self._trace)
         self._trace = found.trace
         # The pass that judges the suspects again must know of every change since this one ended.
         self._ledger.changed = set() if pending else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from operator import attrgetter
 
 from engine_hooks.core.audit import Audit, Trace
 from engine_hooks.core.endings import ENDINGS, RUNNING, UNKNOWN, Ending, Endings
@@ -13,7 +12,6 @@ from engine_hooks.core.observers import Context
 from engine_hooks.detail import MAX_ROWS, OTHER, LeakRow
 
 SEARCH_PIECES = 12  # stretches of a table looked through per call: about half a millisecond
-_block_id = attrgetter("block_id")
 _DONE = object()
 _NOBODY = Marks(tenant=UNKNOWN)
 
@@ -87,7 +85,7 @@ class Blame:
     def _through(self, trace: Trace, missing: frozenset[int], now: float) -> Iterator[None]:
         """Look for ``missing`` blocks in what the tables held before; an owner that has ended is the likelier one."""
         for request_id, blocks in trace:
-            for block in missing.intersection(map(_block_id, blocks)):
+            for block in missing.intersection(blocks):
                 ending = self._endings.by_request.get(request_id)
                 known = self._named.get(block)
                 if ending is not None and (known is None or known.how == RUNNING or known.at <= ending.at):
