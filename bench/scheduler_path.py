@@ -22,7 +22,8 @@ from tests.bed.agent import AgentProcess
 
 BUDGET = 1.01
 LOAD = Load(running=256, blocks=60_000, prompt=200, steps=3_000)  # all of them fit into the pool: nobody is preempted
-LINK_SECONDS = 5.0
+LINK_SECONDS = 10.0
+FIRST_PASSES = 3  # two of the self-test, one that the agent asks for
 
 
 def run(quick: bool) -> list[Row]:
@@ -66,6 +67,13 @@ def reporting(scheduler: Any, settings: Settings) -> Iterator[Hooks]:
         if time.monotonic() > deadline:
             raise TimeoutError(f"no link to the agent: {reporter._link.state}")
         time.sleep(0.01)
+    # The agent asks for an audit as soon as it sees an engine: of a large pool that takes hundreds of steps, once.
+    accounts = reporter._accounts
+    while accounts.audit is not None and (accounts.audit.finding.passes < FIRST_PASSES or accounts.audit.wants_more):
+        if time.monotonic() > deadline:
+            raise TimeoutError("the agent did not ask for its first audit, or it did not end")
+        reporter.on_wake()
+        time.sleep(0.001)
     ledger = reporter._accounts.ledger
     if ledger is None:
         raise RuntimeError(f"no exact accounts: {reporter._accounts.support.reason}")
