@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine_hooks.core.marks import NO_TENANT, marks_of, printable
+from engine_hooks.core.marks import marks_of
 from engine_hooks.core.observers import Context
 from engine_hooks.detail import MAX_ROW_TENANTS, MAX_ROWS, OTHER, DelayedRow
+from engine_hooks.names import NO_TENANT, printable
 
 MAX_TRACKED = 4096  # requests
 SEND, RECEIVE, LOADING, DEFERRED = "send", "receive", "loading", "deferred"

@@ -21,8 +21,9 @@ from engine_hooks.core.how_ended import (
     STOP_OR_ABORT,
     HowEnded,
 )
-from engine_hooks.core.marks import Marks, marks_of, printable, short_hash
+from engine_hooks.core.marks import Marks, marks_of
 from engine_hooks.core.observers import Context
+from engine_hooks.names import printable, short_hash
 
 MAX_REMEMBERED = 8192  # ended requests
 MAX_CAUGHT = 8192  # blocks

@@ -16,6 +16,7 @@ from typing import Any
 
 from engine_hooks.core.reporter import EngineReporter, clock
 from engine_hooks.settings import Settings
+from engine_hooks.wrapping import wrap
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
@@ -42,18 +43,10 @@ def install(settings: Settings) -> None:
     """
     from vllm.v1.engine import core
 
-    _wrap(core.EngineCore, "__init__", lambda original: _after_construction(original, settings))
+    wrap(core.EngineCore, "__init__", lambda original: _after_construction(original, settings))
     for value in list(vars(core).values()):
         if isinstance(value, type) and issubclass(value, core.EngineCore) and "run_busy_loop" in vars(value):
-            _wrap(value, "run_busy_loop", lambda original: _before_loop(original, settings))
-
-
-def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    original = vars(owner)[name]
-    if not hasattr(original, _MARK):
-        wrapper = make(original)
-        setattr(wrapper, _MARK, True)
-        setattr(owner, name, wrapper)
+            wrap(value, "run_busy_loop", lambda original: _before_loop(original, settings))
 
 
 def _after_construction(original: Callable[..., Any], settings: Settings) -> Callable[..., Any]:

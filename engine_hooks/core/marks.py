@@ -9,12 +9,7 @@ from hmac import compare_digest
 from typing import Any
 
 from engine_hooks.frontend.settings import TenantSettings
-from engine_hooks.names import HASH_CHARACTERS, MAX_NAME, NO_TENANT, printable, short_hash
-
-__all__ = [
-    "HASH_CHARACTERS", "MARKS_KEY", "MAX_NAME", "NO_TENANT", "Marks", "front_marks", "marks_of", "printable",
-    "share_token", "short_hash", "use",
-]  # fmt: skip
+from engine_hooks.names import NO_TENANT, printable
 
 # The key in ``sampling_params.extra_args`` under which the front end's marks travel to the scheduler. A client can
 # write there too (``vllm_xargs``), and not every front end is ours: the token, which only the processes of one engine

@@ -8,11 +8,12 @@ from typing import Any
 
 from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
 from engine_hooks.core.how_ended import HowEnded
-from engine_hooks.core.marks import Marks, marks_of, short_hash
+from engine_hooks.core.marks import Marks, marks_of
 from engine_hooks.core.observers import Context, UnsupportedError
 from engine_hooks.core.sessions import SessionBook, Turn
 from engine_hooks.core.shares import SLICE_SECONDS, Share, ShareWalk
 from engine_hooks.detail import OTHER, TenantRow
+from engine_hooks.names import short_hash
 
 MAX_TENANTS = 32  # with a row of their own
 FOLD_SECONDS = 600.0  # a tenant that was away so long makes room: names in metrics stay few over time, too

@@ -11,10 +11,10 @@ from typing import Any
 
 from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
 from engine_hooks.core.growth import SteepestGrowth
-from engine_hooks.core.marks import short_hash
 from engine_hooks.core.observers import Context, UnsupportedError
 from engine_hooks.core.rebuild import EvictedHashes, Prefill
 from engine_hooks.detail import WorkRow
+from engine_hooks.names import short_hash
 
 LONG_BLOCKS = 64  # blocks from which on a request counts as long
 MAX_FOLLOWED = 65_536  # requests that hold blocks, and preempted ones that wait to compute again

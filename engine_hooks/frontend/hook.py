@@ -20,10 +20,10 @@ from engine_hooks.frontend.middleware import CLAIMS, HOOK, PEER_KEY, Scope, Tena
 from engine_hooks.frontend.settings import TenantSettings
 from engine_hooks.guard import Guard
 from engine_hooks.settings import Settings
+from engine_hooks.wrapping import wrap
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
-_MARK = "__kvtide__"
 _AUTHENTICATION = "AuthenticationMiddleware"
 _PARSED = ("to_sampling_params", "to_beam_search_params")  # what turns a parsed body into parameters
 
@@ -35,15 +35,7 @@ def install(settings: Settings) -> None:
     fastapi = sys.modules.get("fastapi")  # a process that serves HTTP has it by the time plugins are loaded
     if fastapi is not None:
         guard = Guard()
-        _wrap(fastapi.FastAPI, "build_middleware_stack", lambda original: _entering(original, settings.tenants, guard))
-
-
-def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    original = getattr(owner, name)
-    if not hasattr(original, _MARK):
-        wrapper = make(original)
-        setattr(wrapper, _MARK, True)
-        setattr(owner, name, wrapper)
+        wrap(fastapi.FastAPI, "build_middleware_stack", lambda original: _entering(original, settings.tenants, guard))
 
 
 def _entering(original: Callable[..., Any], settings: TenantSettings, guard: Guard) -> Callable[..., Any]:
@@ -60,13 +52,13 @@ def _enter(app: Any, settings: TenantSettings, guard: Guard) -> None:
     llm = sys.modules.get("vllm.v1.engine.async_llm")
     if llm is None:
         return
-    _wrap(llm.AsyncLLM, "add_request", lambda original: _marking(original, settings, guard))
+    wrap(llm.AsyncLLM, "add_request", lambda original: _marking(original, settings, guard))
     for name, module in list(sys.modules.items()):
         if name.startswith("vllm.entrypoints.") and "protocol" in name:
             _hand_users_in(module)
     proxy = sys.modules.get("uvicorn.middleware.proxy_headers")
     if proxy is not None:
-        _wrap(proxy.ProxyHeadersMiddleware, "__call__", _keeping_the_peer)
+        wrap(proxy.ProxyHeadersMiddleware, "__call__", _keeping_the_peer)
     if not any(middleware.cls is TenantMiddleware for middleware in app.user_middleware):
         verify = _authentication(app)
         # The list goes from the outside to the inside.
@@ -79,7 +71,7 @@ def _hand_users_in(module: Any) -> None:
         if isinstance(value, type) and "user" in getattr(value, "model_fields", ()):
             for name in _PARSED:
                 if name in vars(value):
-                    _wrap(value, name, _noting_the_user)
+                    wrap(value, name, _noting_the_user)
 
 
 def _noting_the_user(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,8 +9,8 @@ from vllm.v1.request import RequestStatus
 
 from engine_hooks import wire
 from engine_hooks.core.blame import Blame
-from engine_hooks.core.marks import printable, short_hash
 from engine_hooks.detail import Detail
+from engine_hooks.names import printable, short_hash
 from tests.bed.connectors import make_connector_scheduler, make_remote_request
 from tests.bed.connectors import step as step_with_connector
 from tests.bed.scheduler import make_request, make_scheduler, step

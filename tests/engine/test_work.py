@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from vllm.v1.request import Request, RequestStatus
 
-from engine_hooks.core.marks import short_hash
 from engine_hooks.core.work import LONG_BLOCKS, WorkObserver
 from engine_hooks.detail import WorkRow
+from engine_hooks.names import short_hash
 from tests.bed.scheduler import fake_output, make_request, make_scheduler
 from tests.engine.observing import Watched
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from engine_hooks.core.marks import printable
 from engine_hooks.core.observers import Context, UnsupportedError
 from engine_hooks.core.tiers.jobs import JobAges, Tier
 from engine_hooks.core.tiers.offloading import OffloadingTiers
 from engine_hooks.core.tiers.simple import SimpleTiers
 from engine_hooks.detail import MAX_ROWS, TierRow
+from engine_hooks.names import printable
 
 STUCK_AFTER_SECONDS = 60.0
 MAX_NESTED = 16  # connectors
