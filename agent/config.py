@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import pydantic
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from agent.errors import ConfigError
+from agent.sources.config import Section, SourcesConfig
 from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
 
 DEFAULT_FILE = Path("/etc/kvtide/agent.yaml")
@@ -47,12 +48,6 @@ def parse_listen(text: str) -> tuple[str, int]:
 def _listen(text: str) -> str:
     parse_listen(text)
     return text
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class LinkConfig(Section):
@@ -93,6 +88,7 @@ class AgentConfig(Section):
 
     link: LinkConfig = LinkConfig()
     http: HttpConfig = HttpConfig()
+    sources: SourcesConfig = SourcesConfig()
     gone_after_periods: float = Field(
         3.0, ge=1.0, le=60.0, description="report periods without a word after which an engine's values are dropped"
     )

@@ -17,6 +17,8 @@ from agent.config import AgentConfig, HttpConfig
 from agent.engines import EngineTable
 from agent.errors import ConfigError, KvtideError
 from agent.link import LinkServer
+from agent.sources.registry import sources_of
+from agent.sources.runner import Sources
 from agent.state import AgentState
 from engine_hooks import __version__
 from exporters.http import build_app
@@ -24,6 +26,7 @@ from exporters.http import build_app
 logger = logging.getLogger("kvtide.agent")
 
 TICK_SECONDS = 0.25
+READINGS_SECONDS = 1.0  # what the sources have read is looked at so often
 
 
 class Agent:
@@ -33,6 +36,8 @@ class Agent:
         self._config = config
         self._table = EngineTable(config.gone_after_periods)
         self._link = LinkServer(config.link, self._table)
+        self._sources = Sources(sources_of(config.sources))
+        self._next_readings = 0.0
         self._started_at = time.time()
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
@@ -63,6 +68,7 @@ class Agent:
                 timeout_graceful_shutdown=2,
             )
         )
+        self._sources.start()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         self._not_ready = ""
         host, port = listener.getsockname()[:2]
@@ -74,6 +80,7 @@ class Agent:
                     await asyncio.wait_for(self._stop.wait(), TICK_SECONDS)
         finally:
             self._link.close()
+            self._sources.close()
             server.should_exit = True
             await serving
 
@@ -82,6 +89,7 @@ class Agent:
         if self._snapshot is None or self._snapshot_version != self._table.version:
             now, unix_now = time.monotonic(), time.time()
             self._snapshot_version = self._table.version
+            sources, readings = self._sources.readings()
             self._snapshot = AgentState(
                 at=unix_now,
                 version=__version__,
@@ -91,12 +99,18 @@ class Agent:
                 link=self._link.state(),
                 engines=self._table.states(now, unix_now),
                 unjoined_members=self._table.unjoined(now),
+                sources=sources,
+                **readings,
             )
         return self._snapshot
 
     def _tick(self) -> None:
         self._link.tick()
-        self._table.tick(time.monotonic())
+        now = time.monotonic()
+        self._table.tick(now)
+        if now >= self._next_readings:
+            self._next_readings = now + READINGS_SECONDS
+            self._table.version += 1
         problem = self._link.heal()
         if problem != self._not_ready:
             self._not_ready = problem

@@ -10,6 +10,11 @@ from typing import Literal
 
 import msgspec
 
+from agent.sources.base import SourceState
+from agent.sources.device.state import DevicesState
+from agent.sources.driver_calls.state import DriverCallsState
+from agent.sources.host.state import HostState
+from agent.sources.scrape.state import ScrapedState
 from engine_hooks.detail import Detail
 from engine_hooks.members import FrontendRow, WorkerRow
 
@@ -157,7 +162,11 @@ class LinkState(Value, frozen=True, kw_only=True):
 
 
 class AgentState(Value, frozen=True, kw_only=True):
-    """Everything that the agent knows at ``at``. ``unjoined_members``: workers and API servers of no engine here."""
+    """Everything that the agent knows at ``at``. ``unjoined_members``: workers and API servers of no engine here.
+
+    ``device``, ``host``, ``scrape`` and ``driver_calls`` are what the sources of these names read; None where
+    ``sources`` says that one is not up, or has no entry for one that is switched off.
+    """
 
     at: float
     version: str
@@ -167,3 +176,8 @@ class AgentState(Value, frozen=True, kw_only=True):
     link: LinkState
     engines: tuple[EngineState, ...]
     unjoined_members: int = 0
+    sources: tuple[SourceState, ...] = ()
+    device: DevicesState | None = None
+    host: HostState | None = None
+    scrape: ScrapedState | None = None
+    driver_calls: DriverCallsState | None = None

@@ -18,6 +18,7 @@ from exporters.catalogue import (
     link,
     members,
     retained,
+    sources,
     speculation,
     support,
     tenants,
@@ -37,6 +38,7 @@ from exporters.catalogue.kv import *
 from exporters.catalogue.link import *
 from exporters.catalogue.members import *
 from exporters.catalogue.retained import *
+from exporters.catalogue.sources import *
 from exporters.catalogue.speculation import *
 from exporters.catalogue.support import *
 from exporters.catalogue.tenants import *
@@ -60,6 +62,7 @@ _SUBJECTS = (
     tiers,
     waiting,
     support,
+    sources,
     hooks,
     link,
     verdicts,

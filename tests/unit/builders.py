@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.sources.base import SourceState
 from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Verdict
 from engine_hooks.members import FrontendRow, WorkerRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
@@ -225,6 +226,19 @@ def make_link(**changes: Any) -> LinkState:
     return LinkState(**values | changes)
 
 
+def make_source(**changes: Any) -> SourceState:
+    values: dict[str, Any] = {
+        "source": "device",
+        "up": True,
+        "reason": "",
+        "reads": 60,
+        "failures": 1,
+        "read_seconds": 0.004,
+        "age_seconds": 0.5,
+    }
+    return SourceState(**values | changes)
+
+
 def make_state(*engines: EngineState, **changes: Any) -> AgentState:
     """One live engine with a leak and one silent engine, unless ``engines`` are given."""
     values: dict[str, Any] = {
@@ -235,5 +249,6 @@ def make_state(*engines: EngineState, **changes: Any) -> AgentState:
         "not_ready_reason": "",
         "link": make_link(),
         "engines": engines or (make_engine(), make_silent()),
+        "sources": (make_source(),),
     }
     return AgentState(**values | changes)

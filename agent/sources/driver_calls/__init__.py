@@ -1,0 +1,1 @@
+"""How long the driver's memory calls take, by uprobes."""

@@ -1,0 +1,1 @@
+"""Processes, cgroups and the host."""

@@ -1,0 +1,1 @@
+"""Engines without hooks, through their own /metrics."""
