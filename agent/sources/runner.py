@@ -82,8 +82,9 @@ class Runner:
             self._stop.wait(due - self._clock())
 
     def _read(self) -> None:
+        began = self._clock()
         with self._lock:
-            self._began, self._late = self._clock(), False
+            self._began, self._late = began, False
         try:
             value, reason = self._source.read(), ""
         except SourceError as error:
@@ -94,7 +95,6 @@ class Runner:
                 logger.exception("source %s", self.name)
         with self._lock:
             now = self._clock()
-            began = now if self._began is None else self._began
             self._began = None
             self._reads += 1
             self._seconds = now - began

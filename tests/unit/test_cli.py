@@ -89,7 +89,7 @@ def test_a_socket_path_that_is_too_long(config_file: Path) -> None:
 def test_an_unknown_key(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("htpp: {}\n")
-    expected = f"{path}: unknown key htpp; allowed here: link, http, gone_after_periods"
+    expected = f"{path}: unknown key htpp; allowed here: link, http, sources, gone_after_periods"
     assert refused(2, "agent", "--config", path) == expected
 
 
