@@ -70,9 +70,11 @@ def run(quick: bool) -> list[Row]:
                     count = 4 if quick else PAIRS
                     load = Load(running=running, blocks=blocks, prompt=PROMPT, steps=min(room, 4 * turn * count))
                     for name, put_on in _kinds(Settings.from_environment(agent.engine_env())).items():
-                        pairs, _ = measure(put_on, load, count, turn)
+                        measured = measure(put_on, load, count, turn)
                         rows.append(
-                            median_ratio(f"beside_vllm.{name}.{running}_running.{blocks // 1000}k_blocks", pairs)
+                            median_ratio(
+                                f"beside_vllm.{name}.{running}_running.{blocks // 1000}k_blocks", measured.steps
+                            )
                         )
     finally:
         shutil.rmtree(folder)

@@ -120,6 +120,7 @@ class Hooks:
             # Time without hooks does not bring a report, a check or an audit any nearer.
             away = time.monotonic() - self._went_off
             reporter._next_report += away
+            reporter._next_check += away
             reporter._next_detail += away
             reporter._accounts.main._next_net += away
             if reporter._accounts.audit._next_start:
@@ -135,16 +136,27 @@ class Hooks:
                 raise RuntimeError(f"hook errors {errors}, drift {drift}")
 
 
-def measure(
-    put_on: Callable[[Any], Iterator[Switched]], load: Load, count: int, turn: int = TURN_STEPS
-) -> tuple[list[Pair], float]:
-    """Return ``count`` pairs of seconds, with and without, and the median seconds of a step without.
+@dataclass(slots=True)
+class Measured:
+    """Pairs of seconds, with and without: of two turns of steps each, in the order with, without, without, with.
 
-    A pair is the sums over two turns of ``turn`` steps with what ``put_on`` yields for a scheduler and two without, in
-    the order with, without, without, with.
+    ``steps``: the median step of either side, which is what most steps cost, whatever else the machine had to do.
+    ``sums``: of all steps, those in which a report or an audit was due among them.
     """
-    pairs: list[Pair] = []
-    while len(pairs) < count:
+
+    steps: list[Pair]
+    sums: list[Pair]
+
+    @property
+    def step_seconds(self) -> float:
+        """The median step without."""
+        return statistics.median(without for _, without in self.steps)
+
+
+def measure(put_on: Callable[[Any], Iterator[Switched]], load: Load, count: int, turn: int = TURN_STEPS) -> Measured:
+    """Return ``count`` pairs over turns of ``turn`` steps with what ``put_on`` yields for a scheduler, and without."""
+    measured = Measured([], [])
+    while len(measured.sums) < count:
         scheduler = make_scheduler(
             num_blocks=load.blocks,
             block_size=BLOCK_TOKENS,
@@ -155,11 +167,14 @@ def measure(
             _fill(scheduler, load)
             gc.collect()
             gc.freeze()
-            here = min(count - len(pairs), max(1, load.steps // (4 * turn)))
-            pairs += [_pair(scheduler, switched, turn) for _ in range(here)]
+            here = min(count - len(measured.sums), max(1, load.steps // (4 * turn)))
+            for _ in range(here):
+                with_it, without = _pair(scheduler, switched, turn)
+                measured.steps.append((statistics.median(with_it), statistics.median(without)))
+                measured.sums.append((sum(with_it), sum(without)))
             switched.check()
             gc.unfreeze()
-    return pairs, statistics.median(off for _, off in pairs) / (2 * turn)
+    return measured
 
 
 def _fill(scheduler: Any, load: Load) -> None:
@@ -172,7 +187,7 @@ def _fill(scheduler: Any, load: Load) -> None:
         step(scheduler)
 
 
-def _pair(scheduler: Any, switched: Switched, turn: int) -> Pair:
+def _pair(scheduler: Any, switched: Switched, turn: int) -> tuple[list[float], list[float]]:
     with_it = _turn(scheduler, switched.after_step, turn)
     switched.off()
     without = _turn(scheduler, None, turn) + _turn(scheduler, None, turn)
@@ -180,8 +195,8 @@ def _pair(scheduler: Any, switched: Switched, turn: int) -> Pair:
     return with_it + _turn(scheduler, switched.after_step, turn), without
 
 
-def _turn(scheduler: Any, after_step: AfterStep | None, steps: int) -> float:
-    return sum(_timed_step(scheduler, after_step) for _ in range(steps))
+def _turn(scheduler: Any, after_step: AfterStep | None, steps: int) -> list[float]:
+    return [_timed_step(scheduler, after_step) for _ in range(steps)]
 
 
 def _timed_step(scheduler: Any, after_step: AfterStep | None) -> float:

@@ -30,21 +30,21 @@ def run(quick: bool) -> list[Row]:
     """Return the ratio with and without: the ledger alone, and all hooks while they report to an agent."""
     gc.collect()
     count = 40 if quick else 240
-    pairs, off_seconds = measure(_ledger_alone, LOAD, count)
+    alone = measure(_ledger_alone, LOAD, count)
     rows = [
-        Row("scheduler_path.step", 1e6 * off_seconds, "us"),
-        median_ratio("scheduler_path.ledger", pairs, BUDGET),
+        Row("scheduler_path.step", 1e6 * alone.step_seconds, "us"),
+        median_ratio("scheduler_path.ledger", alone.steps, BUDGET),
     ]
     folder = Path(tempfile.mkdtemp(prefix="kvtide-"))
     try:
         with AgentProcess(folder) as agent:
             settings = Settings.from_environment(agent.engine_env())
-            pairs, _ = measure(lambda scheduler: reporting(scheduler, settings), LOAD, count)
+            hooks = measure(lambda scheduler: reporting(scheduler, settings), LOAD, count)
     finally:
         shutil.rmtree(folder)
     rows += [
-        median_ratio("scheduler_path.hooks", pairs, None if quick else BUDGET),  # quick: too few to judge
-        total_ratio("scheduler_path.hooks.total", pairs),
+        median_ratio("scheduler_path.hooks", hooks.steps, None if quick else BUDGET),  # quick: too few to judge
+        total_ratio("scheduler_path.hooks.total", hooks.sums),
     ]
     return rows
 

@@ -98,7 +98,7 @@ class PoolAccounts:
         if audit is None or ledger is None or "audit" in self._guard.off:
             return Judgement()
         finding = audit.finding
-        counted = ReferenceLedger.HOOK not in self._guard.off and self.view.net_is_cheap()
+        counted = self._counted()
         gap = self._difference(ledger, audit) if counted else 0
         # A difference first cancels what the last audit named, unless it can be seen to stand: the rest may have been
         # given back since.
@@ -125,6 +125,19 @@ class PoolAccounts:
             over_freed,
             references + max(0, gap),
             counted and gap == 0,
+        )
+
+    def unbalanced(self) -> bool:
+        """Whether the net of references has come to differ, or to agree again, since it was last looked at."""
+        audit, ledger = self.audit, self.ledger
+        if audit is None or ledger is None or not self._counted():
+            return False
+        known = self._gap
+        return self._difference(ledger, audit) != known
+
+    def _counted(self) -> bool:
+        return (
+            "audit" not in self._guard.off and ReferenceLedger.HOOK not in self._guard.off and self.view.net_is_cheap()
         )
 
     def _standing(self, finding: Finding, sign: int) -> int:
@@ -199,7 +212,7 @@ class KVAccounts:
             for other in view.others
         )
         self._turn = 0
-        self._held_min = self._held_max = 0
+        self._free_min = self._free_max = 0
 
     @property
     def support(self) -> Support:
@@ -227,7 +240,7 @@ class KVAccounts:
             return
         for accounts in (self.main, *self.others):
             accounts.start()
-        self._held_min = self._held_max = self._view.held()
+        self._free_min = self._free_max = int(self._view.pool.get_num_free_blocks())
 
     @property
     def ledger_seconds(self) -> float:
@@ -235,15 +248,15 @@ class KVAccounts:
         return sum(accounts.ledger.seconds for accounts in (self.main, *self.others) if accounts.ledger)
 
     def observe_step(self) -> None:
-        """Note the held blocks' range: O(1), after each step."""
-        view = self._view
-        if view.pool is None:
+        """Note the free blocks' range: O(1), after each step."""
+        pool = self._view.pool
+        if pool is None:
             return
-        held = view.held()
-        if held < self._held_min:
-            self._held_min = held
-        if held > self._held_max:
-            self._held_max = held
+        free = pool.get_num_free_blocks()
+        if free > self._free_max:
+            self._free_max = free
+        if free < self._free_min:
+            self._free_min = free
 
     def advance_audit(self, seconds: float) -> bool:
         """Give one pool's audit a slice of at most ``seconds``; return whether any wants more."""
@@ -255,6 +268,10 @@ class KVAccounts:
         eager = [audit for audit in watched if audit.wants_more] or watched
         eager[self._turn % len(eager)].advance(seconds)
         return any(audit.wants_more for audit in watched)
+
+    def unbalanced(self) -> bool:
+        """Whether the main pool's net of references has changed; looks at it at most ten times a second."""
+        return self.main.unbalanced()
 
     def request_audit(self) -> None:
         """Have the audits start at once."""
@@ -275,8 +292,8 @@ class KVAccounts:
         report = PoolReport(
             capacity=capacity,
             held=held,
-            held_min=self._held_min,
-            held_max=self._held_max,
+            held_min=max(0, capacity - self._free_max),
+            held_max=max(0, capacity - self._free_min),
             cached_idle=min(finding.cached_idle, free) if finding else None,
             cached_idle_age_seconds=max(0.0, self._clock() - finding.finished) if finding else None,
             orphaned=judgement.orphaned,
@@ -288,5 +305,5 @@ class KVAccounts:
             deferred=view.deferred(),
             pinned=judgement.pinned,
         )
-        self._held_min = self._held_max = held
+        self._free_min = self._free_max = capacity - held
         return report

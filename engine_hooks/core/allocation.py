@@ -1,13 +1,11 @@
 """How an engine obtains KV blocks: how long taking them lasts, who was refused memory, and who was put back for it.
 
 ``allocate_slots`` runs once a step for every running request and is not timed; ``get_new_blocks`` runs only where
-blocks leave the free queue. A wrapper on this pool object times it, outside the ledger's, which it includes.
+blocks leave the free queue, and the ledger, which counts there, times it.
 """
 
 from __future__ import annotations
 
-import time
-from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +13,9 @@ from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
 from engine_hooks.core.observers import Context, UnsupportedError
 from engine_hooks.detail import AllocationRow
 
-BLOCK_SECONDS = (1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.1, 0.5, 1.0)
 WAIT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, *REQUEST_SECONDS)
 MANY_RETRIES = 3
 MAX_REFUSED = 4096  # requests that wait after a refusal; those beyond are counted, but not followed
-
-timer = time.perf_counter
 
 
 class _Refused:
@@ -45,19 +40,22 @@ class AllocationObserver:
 
     def __init__(self, context: Context) -> None:
         pool = context.view.pool
-        for name in ("get_new_blocks", "touch", "get_num_free_blocks"):
+        ledger = context.accounts.ledger
+        if ledger is None:
+            raise UnsupportedError(f"blocks are not counted here: {context.accounts.support.reason}")
+        for name in ("touch", "get_num_free_blocks"):
             if not hasattr(pool, name):
                 raise UnsupportedError(f"{type(pool).__name__} has no {name}")
         if not hasattr(getattr(context.scheduler, "waiting", None), "peek_request"):
             raise UnsupportedError("the waiting queues of this vLLM have no peek_request")
         self._pool = pool
+        self._ledger = ledger
         self._sees_preemptions = hasattr(context.scheduler, "_preempt_request")
         self._guard = context.guard
         self._clock = context.clock
         self._free_at_start = int(pool.get_num_free_blocks())
-        self._taken = 0
+        self._revived = 0  # cached idle blocks that prefix hits took out of the free queue
         self._given_back = 0
-        self._block_seconds = Buckets(BLOCK_SECONDS)
         self._wait_seconds = Buckets(WAIT_SECONDS)
         self._refused: dict[str, _Refused] = {}
         self._refusals = 0
@@ -67,7 +65,6 @@ class AllocationObserver:
         self._retried: set[str] = set()  # those counted there that live
         self._preempted = 0
         self._taps = context.taps
-        pool.get_new_blocks = self._timed(pool.get_new_blocks)
         pool.touch = self._counted(pool.touch)
         taps = context.taps
         taps.refused.append(self._on_refused)
@@ -81,11 +78,12 @@ class AllocationObserver:
         # What has left the free queue and is not missing from it has come back. A pool that changes its size (sleep,
         # elastic memory) may move the free count too: a total never falls.
         missing = self._free_at_start - int(self._pool.get_num_free_blocks())
-        self._given_back = max(self._given_back, self._taken - missing)
+        taken = self._ledger.new + self._revived
+        self._given_back = max(self._given_back, taken - missing)
         return AllocationRow(
-            block_seconds=self._block_seconds.row(),
+            block_seconds=self._ledger.new_seconds.row(),
             wait_seconds=self._wait_seconds.row(),
-            blocks_taken_total=self._taken,
+            blocks_taken_total=taken,
             blocks_given_back_total=self._given_back,
             refused_total=self._refusals,
             preempted_total=self._preempted if self._sees_preemptions else None,
@@ -99,25 +97,6 @@ class AllocationObserver:
 
     # -- blocks --------------------------------------------------------------------------------------------
 
-    def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Time a call. It comes sixteen times a step where 256 requests run: no method of ours is called for it."""
-        histogram = self._block_seconds
-        bounds, counts = histogram.bounds, histogram.counts
-
-        def get_new_blocks(*args: Any, **kwargs: Any) -> Any:
-            began = timer()
-            result = original(*args, **kwargs)
-            try:
-                seconds = timer() - began
-                counts[bisect_left(bounds, seconds)] += 1
-                histogram.sum += seconds
-                self._taken += len(result)
-            except Exception as error:
-                self._guard.note(self.HOOK, error)
-            return result
-
-        return get_new_blocks
-
     def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Count the cached idle blocks that a prefix hit takes out of the free queue."""
         free = self._pool.get_num_free_blocks
@@ -126,7 +105,7 @@ class AllocationObserver:
             before = free()
             result = original(*args, **kwargs)
             try:
-                self._taken += before - free()
+                self._revived += before - free()
             except Exception as error:
                 self._guard.note(self.HOOK, error)
             return result

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from engine_hooks.core.audit import Audit, Trace
 from engine_hooks.core.endings import ENDINGS, RUNNING, UNKNOWN, Ending, Endings
-from engine_hooks.core.marks import Marks, marks_of
+from engine_hooks.core.marks import Marks
 from engine_hooks.core.observers import Context
 from engine_hooks.detail import MAX_ROWS, OTHER, LeakRow
 
@@ -56,7 +56,7 @@ class Blame:
                 pool=pool,
                 tenant=(ending.marks if ending else _NOBODY).tenant,
                 session=self._endings.name_of(ending.marks.session) if ending and ending.marks.session else "",
-                request=ending.request if ending else "",
+                request=self._endings.name_of(ending.request) if ending else "",
                 ending=ending.how if ending else UNKNOWN,
                 blocks=len(blocks),
                 references=sum(finding.excess[block] for block in blocks),
@@ -91,7 +91,7 @@ class Blame:
                 if ending is not None and (known is None or known.how == RUNNING or known.at <= ending.at):
                     self._named[block] = ending
                 elif known is None and (request := self._context.scheduler.requests.get(request_id)) is not None:
-                    self._named[block] = Ending(self._endings.name_of(request_id), marks_of(request), RUNNING, now)
+                    self._named[block] = Ending(request_id, self._context.marks_of(request), RUNNING, now)
             yield
 
 

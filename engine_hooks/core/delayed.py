@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine_hooks.core.marks import marks_of
 from engine_hooks.core.observers import Context
 from engine_hooks.detail import MAX_ROW_TENANTS, MAX_ROWS, OTHER, DelayedRow
 from engine_hooks.names import NO_TENANT, printable
@@ -106,6 +105,7 @@ class DelayedFrees:
         self._scheduler = context.scheduler
         self._groups = context.view.groups
         self._clock = context.clock
+        self._marks_of = context.marks_of
         self._connector = getattr(context.scheduler, "connector", None)
         self._lease = lease_of(self._connector)
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -137,7 +137,7 @@ class DelayedFrees:
         if self._scheduler.requests.get(request_id) is not request:
             return
         direction = RECEIVE if request_id in self._receiving else SEND
-        self._kept[request_id] = _Kept(peer_of(request), direction, self._clock(), marks_of(request).tenant)
+        self._kept[request_id] = _Kept(peer_of(request), direction, self._clock(), self._marks_of(request).tenant)
         if len(self._kept) > MAX_TRACKED:
             self._kept.popitem(last=False)
 
@@ -153,7 +153,7 @@ class DelayedFrees:
         if len(self._deferred) >= MAX_TRACKED:
             self._forget_drained(queue)
         if len(self._deferred) < MAX_TRACKED:
-            self._deferred[id(queue[-1])] = (queue[-1], self._clock(), marks_of(request).tenant)
+            self._deferred[id(queue[-1])] = (queue[-1], self._clock(), self._marks_of(request).tenant)
 
     def section(self, now: float) -> tuple[DelayedRow, ...]:
         """Return the kept blocks by peer and direction, and the deferred ones."""
@@ -185,7 +185,7 @@ class DelayedFrees:
                 key = (peer_of(request), LOADING)
                 if key not in sums and len(sums) >= MAX_ROWS - 4:
                     key = (OTHER, LOADING)
-                tenant = marks_of(request).tenant
+                tenant = self._marks_of(request).tenant
                 sums.setdefault(key, _Sum()).add(self._blocks(request_id), now - seen[request_id], None, tenant)
         self._loading = seen
 

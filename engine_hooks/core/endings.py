@@ -19,9 +19,8 @@ from engine_hooks.core.how_ended import (
     ERROR,
     FINISHED,
     STOP_OR_ABORT,
-    HowEnded,
 )
-from engine_hooks.core.marks import Marks, marks_of
+from engine_hooks.core.marks import Marks
 from engine_hooks.core.observers import Context
 from engine_hooks.names import printable, short_hash
 
@@ -37,7 +36,10 @@ _ref_cnt = attrgetter("ref_cnt")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a request, or of one of its runs: whose it was, ``how`` (one of :data:`ENDINGS`), when (monotonic)."""
+    """The end of a request, or of one of its runs: whose it was, ``how`` (one of :data:`ENDINGS`), when (monotonic).
+
+    ``request``: its id as the scheduler knows it, which is not for people.
+    """
 
     request: str
     marks: Marks
@@ -58,7 +60,8 @@ class Endings:
         self._scheduler = context.scheduler
         self._groups = context.view.managers  # of the main pool: blocks are known by their ids
         self._clock = context.clock
-        self._how_ended = HowEnded(context)
+        self._how_ended = context.how_ended
+        self._marks_of = context.marks_of
         self._plain = context.settings.plain_request_ids
         self._held: list[Any] = []
         self._references: list[int] = []
@@ -79,7 +82,7 @@ class Endings:
     def _remember(self, request: Any, how: str) -> None:
         request_id = request.request_id
         self.by_request.pop(request_id, None)
-        self.by_request[request_id] = Ending(self.name_of(request_id), marks_of(request), how, self._clock())
+        self.by_request[request_id] = Ending(request_id, self._marks_of(request), how, self._clock())
         if len(self.by_request) > MAX_REMEMBERED:
             self.by_request.popitem(last=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine_hooks.core.observers import Context
+from engine_hooks.core.taps import Taps
 
 FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT = "finished", "aborted_front_end", "stop_or_abort"
 ABORTED_ENGINE, CONNECTOR_FAILURE, ERROR = "aborted_engine", "connector_failure", "error"
@@ -15,11 +15,11 @@ class HowEnded:
 
     HOOK = "how_ended"
 
-    def __init__(self, context: Context) -> None:
-        self._scheduler = context.scheduler
+    def __init__(self, scheduler: Any, taps: Taps) -> None:
+        self._scheduler = scheduler
         self._from_outside: tuple[Any, ...] = ()
-        context.taps.finishing.append(self._finishing)
-        context.taps.finished.append(self._finished)
+        taps.finishing.append(self._finishing)
+        taps.finished.append(self._finished)
 
     def _finishing(self, ids: Any = None, status: Any = None) -> None:
         self._from_outside = (ids, status)

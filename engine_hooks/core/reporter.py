@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import msgspec
@@ -18,7 +18,8 @@ from engine_hooks.auth import Session
 from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.core.audit import SLICE_SECONDS
 from engine_hooks.core.delayed import transfer_id
-from engine_hooks.core.observers import Context, Observer, UnsupportedError
+from engine_hooks.core.how_ended import HowEnded
+from engine_hooks.core.observers import Context, Observer, Section, UnsupportedError
 from engine_hooks.core.registry import OBSERVERS
 from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
@@ -29,14 +30,15 @@ from engine_hooks.link import AgentLink, LinkCallbacks
 from engine_hooks.settings import Settings
 from engine_hooks.wire_types import Message
 
-BUSY_PERIOD = 0.1
+BUSY_PERIOD, LONGEST_BUSY_PERIOD = 0.1, 0.25
+REPORT_DUTY = 0.0005  # reports may take this share of the engine thread's time, as far as their period allows
 IDLE_PERIOD = 1.0
 DETAIL_PERIOD, LONGEST_DETAIL_PERIOD = 1.0, 2.0
 DETAIL_SLICE = 0.0003
 DETAIL_DUTY = 0.0005  # the detail may take this share of the engine thread's time, as far as its period allows
 IDLE_SLICE_SECONDS = 0.002  # what a request that arrives at an idle engine may have to wait
 MAX_ORDERS = 64
-SAMPLED_STEPS = 17
+_MORE = object()
 
 clock = time.perf_counter
 
@@ -56,6 +58,7 @@ class EngineReporter:
         self._observers: dict[str, Observer] = {}
         self._sections: dict[str, Any] | None = None  # of the Detail that is being put together
         self._unasked: list[str] = []
+        self._asked: Generator[None, None, Section] | None = None  # the section that is being made in pieces
         self._detail_seconds = self._detail_began = 0.0  # what the last one cost, and when it was begun
         self._unsupported: dict[str, str] = {}
         self._orders: deque[wire.Order] = deque(maxlen=MAX_ORDERS)
@@ -63,8 +66,8 @@ class EngineReporter:
         self._steps = 0
         self._hook_seconds = 0.0
         self._step_seconds = 0.0
-        self._next_report = 0.0
-        self._next_detail = 0.0
+        self._next_report = self._next_check = self._next_detail = 0.0
+        self._due = 0.0  # when a step has more to do than to count; 0: the next one
         self._last_report = time.monotonic()
         self._audit_wants_more = False
         self._rested = True
@@ -82,6 +85,7 @@ class EngineReporter:
             self._settings,
             self._accounts,
             clock=time.monotonic,
+            how_ended=HowEnded(self._view.scheduler, self._taps),
         )
         for make in OBSERVERS:
             self._guard.run(make.HOOK, self._observe, make, context)
@@ -105,23 +109,21 @@ class EngineReporter:
         """Count a step that began at ``began`` (perf_counter); audit a slice and report when due. Never raises."""
         ended = clock()
         self._steps += 1
-        self._waking = False  # should a wake-up ever get lost, the next one is sent all the same
         self._step_seconds += ended - began
-        busy = self._audit_wants_more or ended >= self._next_report or self._sections is not None
-        # Reading the thread's CPU time costs as much as a step without a report: those are measured by sample.
-        measured = busy or not self._steps % SAMPLED_STEPS
-        cpu = time.thread_time() if measured else 0.0
-        if busy or self._orders or self._resting() or "counters" in self._guard.off:
-            self._guard.run("step", self._work, ended)
-        else:
-            # Nine steps in ten: nothing is due, and the pool's range is all that is to be noted.
+        if ended < self._due and self._view.scheduler.requests and not self._orders:
+            # Nine steps in ten: the pool's range is all that is to be noted.
             self._rested = False
             try:
                 self._accounts.observe_step()
             except Exception as error:
                 self._guard.note("counters", error)
-        if measured:
-            self._hook_seconds += (time.thread_time() - cpu) * (1 if busy else SAMPLED_STEPS)
+            # By the wall: reading the thread's CPU time would cost as much as all this.
+            self._hook_seconds += clock() - ended
+            return
+        cpu = time.thread_time()
+        self._waking = False  # should a wake-up ever get lost, the next one is sent all the same
+        self._guard.run("step", self._work, ended)
+        self._hook_seconds += time.thread_time() - cpu
 
     def on_wake(self) -> None:
         """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
@@ -141,16 +143,24 @@ class EngineReporter:
         resting = self._resting()
         due = force or now >= self._next_report or (resting and not self._rested)
         self._rested = resting
+        if now >= self._next_check and not due:
+            # Where sending costs much, reports are rarer; what has leaked is seen all the same, and told at once.
+            self._next_check = now + BUSY_PERIOD
+            due = bool(self._guard.run("accounts", self._accounts.unbalanced))
         if due or self._audit_wants_more:
             slice_seconds = IDLE_SLICE_SECONDS if resting else SLICE_SECONDS
             self._audit_wants_more = bool(self._guard.run("audit", self._accounts.advance_audit, slice_seconds))
         if due:
-            self._next_report = now + BUSY_PERIOD
+            began = time.thread_time()
             if self._link.up:
                 self._guard.run("report", self._send_report)
+            period = min(LONGEST_BUSY_PERIOD, max(BUSY_PERIOD, (time.thread_time() - began) / REPORT_DUTY))
+            self._next_report, self._next_check = now + period, now + min(BUSY_PERIOD, period)
             self._last_report = time.monotonic()
         if self._sections is not None or (self._link.up and now >= self._next_detail):
             self._guard.run("detail", self._advance_detail, now, at_once=resting or woken)
+        pending = self._audit_wants_more or self._sections is not None or "counters" in self._guard.off
+        self._due = 0.0 if pending else min(self._next_check, self._next_report)
 
     def _resting(self) -> bool:
         return not self._view.scheduler.requests
@@ -198,15 +208,32 @@ class EngineReporter:
         # Where steps are long, a millisecond is not felt, but a detail spread over many of them would be old.
         at_once = at_once or now - self._detail_began > DETAIL_PERIOD / 2
         while self._unasked:
-            name = self._unasked.pop()
-            observer = self._observers[name]
-            self._sections[name] = self._guard.run(observer.HOOK, observer.section, time.monotonic())
+            name = self._unasked[-1]
+            if self._guard.run(self._observers[name].HOOK, self._ask, name, self._sections) is not _MORE:
+                self._unasked.pop()
+                self._sections.setdefault(name, None)
+                self._asked = None
             if not at_once and time.thread_time() - began >= DETAIL_SLICE:
                 break
         if not self._unasked:
             sections, self._sections = self._sections, None
             self._send_detail(sections)
         self._detail_seconds += time.thread_time() - began
+
+    def _ask(self, name: str, sections: dict[str, Any]) -> object:
+        """Put the section of ``name`` among ``sections``, or return that it takes more than this slice."""
+        if self._asked is None:
+            section = self._observers[name].section(time.monotonic())
+            if not isinstance(section, Generator):
+                sections[name] = section
+                return None
+            self._asked = section
+        try:
+            next(self._asked)
+        except StopIteration as end:
+            sections[name] = end.value
+            return None
+        return _MORE
 
     def _send_detail(self, sections: dict[str, Any]) -> None:
         now = time.monotonic()
@@ -232,7 +259,7 @@ class EngineReporter:
         self._wake_engine()
 
     def _request_report(self) -> None:
-        self._next_report = self._next_detail = 0.0
+        self._next_report = self._next_check = self._next_detail = self._due = 0.0
         self._wake_engine()
 
     def _tick(self) -> Message | None:

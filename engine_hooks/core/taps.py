@@ -29,14 +29,20 @@ class Taps:
     final status and still holds what it held; ``ended(request)``: it was let go, or its blocks are kept for a connector
     (then it is still in ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment
     when a finished request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a
-    preemption. ``scheduled(output)``: after ``schedule()``, during which ``in_schedule`` is set; ``updated(scheduled,
-    output)``: after a step's output was taken in. ``refused(request)`` and ``granted(request)``: memory for a waiting
-    request.
+    preemption. ``refused(request)`` and ``granted(request)``: memory for a waiting request.
+
+    ``scheduled(output)``: after each ``schedule()``, during which ``in_schedule`` is set. ``eventful(output)``: the
+    same, but only after a step that scheduled nothing, or for which a listener had set ``attention``: most steps are
+    neither, and cost a few additions. ``updated(scheduled, output)``: after a step's output was taken in;
+    ``settled(scheduled)``: the same, but only from :meth:`await_update` until no listener of it returns True.
+
+    ``tokens``: scheduled so far; ``last_tokens``: in the last step; ``tokens_at``: when any were (by ``clock``).
     """
 
-    def __init__(self, scheduler: Any, guard: Guard) -> None:
+    def __init__(self, scheduler: Any, guard: Guard, clock: Callable[[], float] = time.monotonic) -> None:
         self._scheduler = scheduler
         self._guard = guard
+        self._clock = clock
         self.added: list[Listener] = []
         self.finishing: list[Listener] = []
         self.finished: list[Listener] = []
@@ -47,13 +53,19 @@ class Taps:
         self.preempting: list[Listener] = []
         self.preempted: list[Listener] = []
         self.scheduled: list[Listener] = []
+        self.eventful: list[Listener] = []
         self.updated: list[Listener] = []
+        self.settled: list[Callable[..., bool]] = []
         self.refused: list[Listener] = []
         self.granted: list[Listener] = []
         self.missing: dict[str, str] = {}
-        self.in_schedule = False
+        self.in_schedule = self.attention = False
+        self.tokens = self.last_tokens = 0
+        self.tokens_at: float | None = None
         self.seconds = 0.0
         self._calls = 0
+        self._settling: Callable[..., Any] | None = None
+        self._unsettled: Callable[..., Any] | None = None
 
     def install(self) -> None:
         """Wrap the methods that somebody listens to; what this vLLM lacks is noted in ``missing``."""
@@ -63,6 +75,8 @@ class Taps:
         self._around("_free_blocks", self.releasing, self.released)
         self._around("_preempt_request", self.preempting, self.preempted)
         self._around("update_from_output", [], self.updated, arguments=2)
+        if self.settled:
+            self._watch_updates()
         stop_watching = self._watch_admission() if self.refused or self.granted else None
         self._schedule(stop_watching)
 
@@ -118,8 +132,9 @@ class Taps:
         setattr(self._scheduler, name, around)
 
     def _schedule(self, stop_watching: Callable[[], None] | None) -> None:
-        original = self._scheduler.schedule
-        emit = self._emitter(self.scheduled)
+        original, clock = self._scheduler.schedule, self._clock
+        every = self._emitter(self.scheduled) if self.scheduled else None
+        eventful = self._emitter(self.eventful)
 
         def schedule(*args: Any, **kwargs: Any) -> Any:
             self.in_schedule = True
@@ -129,10 +144,50 @@ class Taps:
                 self.in_schedule = False
                 if stop_watching is not None:
                     stop_watching()
-            emit(result)
+            try:
+                self.last_tokens = tokens = result.total_num_scheduled_tokens
+                if tokens:
+                    self.tokens += tokens
+                    self.tokens_at = clock()
+                if self.attention or not tokens:
+                    self.attention = False
+                    eventful(result)
+            except Exception as error:
+                self._guard.note("taps", error)
+            if every is not None:
+                every(result)
             return result
 
         self._scheduler.schedule = schedule
+
+    def await_update(self) -> None:
+        """Have the listeners of ``settled`` hear of the outputs that are taken in from now on."""
+        if self._settling is not None and self._scheduler.update_from_output == self._unsettled:
+            self._scheduler.update_from_output = self._settling
+
+    def _watch_updates(self) -> None:
+        """Prepare the wrapper that is there only while somebody waits for a step's output: most of the time nobody."""
+        scheduler, listeners = self._scheduler, self.settled
+        self._unsettled = original = scheduler.update_from_output
+        waiting = False
+
+        def tell(output: Any) -> None:
+            nonlocal waiting
+            for listener in listeners:
+                waiting = listener(output) or waiting
+
+        emit = self._emitter([tell])
+
+        def update_from_output(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal waiting
+            result = original(scheduler_output, *args, **kwargs)
+            waiting = False
+            emit(scheduler_output)
+            if not waiting and scheduler.update_from_output is update_from_output:  # else another has wrapped it since
+                scheduler.update_from_output = original
+            return result
+
+        self._settling = update_from_output
 
     def _watch_admission(self) -> Callable[[], None] | None:
         """Tell whether memory was refused or granted to requests that wait; return what ends the watch after a step.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
-from engine_hooks.core.how_ended import HowEnded
 from engine_hooks.core.marks import Marks, marks_of
 from engine_hooks.core.observers import Context, UnsupportedError
 from engine_hooks.core.sessions import SessionBook, Turn
@@ -17,6 +16,7 @@ from engine_hooks.names import short_hash
 
 MAX_TENANTS = 32  # with a row of their own
 FOLD_SECONDS = 600.0  # a tenant that was away so long makes room: names in metrics stay few over time, too
+PORTION = 256  # requests counted in one go
 _NEEDED = ("requests", "running", "add_request", "_free_request")
 
 
@@ -84,7 +84,8 @@ class TenantObserver:
         self._living: dict[str, _Living] = {}
         self._ran: dict[str, _Living] = {}  # those that ran, or got memory to, since they were last counted
         self.sessions = SessionBook()
-        self._how_ended = HowEnded(context)
+        self._how_ended = context.how_ended
+        self._marks = context.marks
         self._walk = ShareWalk(context.view.managers, self._owner)
         self._walked: set[Tenant] = set()
         context.taps.added.append(self._added)
@@ -102,7 +103,7 @@ class TenantObserver:
             self._next_piece(request, known)
             return
         now = self._clock()
-        marks = marks_of(request)
+        marks = self._marks[request.request_id] = marks_of(request)
         tenant = self._row_of(marks.tenant, now)
         self._living[request.request_id] = _Living(tenant, marks, now)
         tenant.alive += 1
@@ -150,6 +151,7 @@ class TenantObserver:
 
     def _forget(self, request_id: str) -> None:
         living = self._living.pop(request_id, None)
+        self._marks.pop(request_id, None)
         self._ran.pop(request_id, None)
         if living is not None:
             living.tenant.alive -= 1
@@ -180,46 +182,53 @@ class TenantObserver:
                 if away or (newcomer in self._quotas and tenant.name not in self._quotas):
                     yield tenant
 
-    def section(self, now: float) -> tuple[TenantRow, ...]:
+    def section(self, now: float) -> Generator[None, None, tuple[TenantRow, ...]]:
         """Return all tenants' rows at ``now``; O(requests that hold blocks), a slice of the walk through their tables.
 
-        Requests that wait may be ten times as many: they are not looked at.
+        Requests that wait may be ten times as many: they are not looked at. Of what comes and goes while it yields,
+        some is counted and some is not.
         """
         self.sessions.expire(now)
         self._count_shares(now)
-        self._count_living()
+        yield from self._count_living()
         others = [self._other] if self._other.requests else []
         return tuple(self._row(tenant, now) for tenant in (*self._tenants.values(), *others))
 
-    def _count_living(self) -> None:
-        """Count each tenant's requests and table entries as they are now."""
-        for tenant in (*self._tenants.values(), self._other):
-            tenant.running = tenant.references = 0
+    def _count_living(self) -> Generator[None, None, None]:
+        """Count each tenant's requests and table entries as they are now, some hundred at a time."""
+        running: Counter[Tenant] = Counter()
+        references: Counter[Tenant] = Counter()
         find = self._living.get
         for manager in self._view.managers:
-            for request_id, table in manager.req_to_blocks.items():
-                if table and (living := find(request_id)) is not None:
-                    living.tenant.references += len(table)
-        ran, now = self._ran, {}
-        for request in self._scheduler.running:
-            key = request.request_id
-            if (living := find(key)) is not None:
-                living.tenant.running += 1
-                _count_generated(living, request)
-                now[key] = living
-                ran.pop(key, None)
+            tables = manager.req_to_blocks
+            for some in _portions(list(tables)):
+                for request_id in some:
+                    if (living := find(request_id)) is not None:
+                        references[living.tenant] += len(tables.get(request_id, ()))
+                yield
+        ran, self._ran = self._ran, {}
+        for some in _portions(list(self._scheduler.running)):
+            for request in some:
+                key = request.request_id
+                if (living := find(key)) is not None and not living.ended:
+                    running[living.tenant] += 1
+                    _count_generated(living, request)
+                    self._ran[key] = living
+                    ran.pop(key, None)
+            yield
         for key, living in ran.items():  # put back, or waiting for its client, since then
             known = self._scheduler.requests.get(key)
             if known is not None and not living.ended:
                 _count_generated(living, known)
-        self._ran = now
+        for tenant in (*self._tenants.values(), self._other):
+            tenant.running, tenant.references = running[tenant], references[tenant]
 
     def _row(self, tenant: Tenant, now: float) -> TenantRow:
         quota = self._quotas.get(tenant.name)
         return TenantRow(
             tenant=tenant.name,
             running=tenant.running,
-            waiting=tenant.alive - tenant.kept - tenant.running,
+            waiting=max(0, tenant.alive - tenant.kept - tenant.running),
             held=tenant.held,
             held_age_seconds=None if tenant.held_at is None else now - tenant.held_at,
             references=max(0, tenant.references - tenant.nulls),
@@ -250,6 +259,10 @@ class TenantObserver:
         for tenant in self._walked:  # one that came later may have been missed: it is counted in the next pass
             share = shares.get(tenant, nothing)
             tenant.held, tenant.nulls, tenant.held_at = share.blocks(), share.nulls, now
+
+
+def _portions(keys: list[Any]) -> Iterator[list[Any]]:
+    return (keys[start : start + PORTION] for start in range(0, len(keys), PORTION))
 
 
 def _count_generated(living: _Living, request: Any) -> None:

@@ -44,23 +44,24 @@ class WaitingObserver:
         }
         self._plain, self._preempted = RequestStatus.WAITING, RequestStatus.PREEMPTED
         self._refused: set[str] = set()  # waiting requests that memory was refused to since they last ran
-        self._refusing = False  # in the step that is being scheduled
+        self._refusing = False  # since a step was last scheduled
         self._refused_last = False  # in the last one that was
         self._new: set[str] = set()  # came since a step was last scheduled
-        self._budget_spent = False
         self._idle_steps = 0
-        self._moved = False  # tokens were scheduled since the last section
+        self._idle_tokens = self._section_tokens = 0  # scheduled when a step last had none; at the last section
         self._still_since: float | None = None  # seconds: work is there, and none was scheduled since
+        self._taps = context.taps
         context.taps.added.append(self._added)
         context.taps.ended.append(self._forget)
         context.taps.refused.append(self._was_refused)
         context.taps.granted.append(self._was_granted)
-        context.taps.scheduled.append(self._scheduled)
+        context.taps.eventful.append(self._scheduled)
 
     # -- events --------------------------------------------------------------------------------------------
 
     def _added(self, request: Any) -> None:
         self._new.add(request.request_id)
+        self._taps.attention = True
         # What comes to an engine that had nothing to do has not been waiting since the last tokens.
         if self._still_since is None or self._scheduler.get_num_unfinished_requests() <= 1:
             self._still_since = self._clock()
@@ -71,22 +72,23 @@ class WaitingObserver:
 
     def _was_refused(self, request: Any) -> None:
         self._refused.add(request.request_id)
-        self._refusing = True
+        self._refusing = self._taps.attention = True
 
     def _was_granted(self, request: Any) -> None:
         self._refused.discard(request.request_id)
 
     def _scheduled(self, output: Any) -> None:
-        tokens = output.total_num_scheduled_tokens
-        if tokens:
-            self._idle_steps = 0
-            self._moved = True
-            self._still_since = self._clock()
-        elif self._has_work():
-            self._idle_steps += 1
-        self._budget_spent = tokens >= self._scheduler.max_num_scheduled_tokens
+        if not output.total_num_scheduled_tokens and self._has_work():
+            self._idle_steps = 1 + self._steps_without_tokens()
+            self._idle_tokens = self._taps.tokens
         self._refused_last, self._refusing = self._refusing, False
+        if self._refused_last:
+            self._taps.attention = True  # that the next step refuses nobody is to be noted too
         self._new.clear()
+
+    def _steps_without_tokens(self) -> int:
+        """Steps in a row that had work and scheduled none of it."""
+        return self._idle_steps if self._taps.tokens == self._idle_tokens else 0
 
     # -- the section ---------------------------------------------------------------------------------------
 
@@ -104,21 +106,22 @@ class WaitingObserver:
             stalled_by = self._obstacle(reasons)
         return WaitingRow(
             reasons=reasons,
-            idle_steps=self._idle_steps,
+            idle_steps=self._steps_without_tokens(),
             stalled_seconds=stalled,
             stalled_by=stalled_by,
             unseen=sum(map(len, self._queues())) - looked,
         )
 
     def _stalled_seconds(self, now: float) -> float | None:
-        moved, self._moved = self._moved, False
+        moved = self._taps.tokens != self._section_tokens
+        self._section_tokens = self._taps.tokens
         if not self._has_work():
             self._still_since = None
             self._idle_steps = 0
             return None
         if self._still_since is None:
             self._still_since = now
-        return None if moved else max(0.0, now - self._still_since)
+        return None if moved else max(0.0, now - max(self._still_since, self._taps.tokens_at or 0.0))
 
     def _has_work(self) -> bool:
         """Whether tokens should be scheduled: not when paused on purpose, nor when all sessions wait for input."""
@@ -182,7 +185,7 @@ class WaitingObserver:
             return "slots"
         if self._refused_last:
             return "memory"
-        if self._budget_spent:
+        if self._taps.last_tokens >= scheduler.max_num_scheduled_tokens:
             return "token_budget"
         return "encoder_budget" if head.has_encoder_inputs else "other"
 

@@ -1,6 +1,6 @@
 """What an engine computes, and how much of that it had computed before.
 
-Per step: one addition, and a look at the requests that prefill. Per second: a walk over the running requests.
+Per step: a look at the requests that prefill, if any do. Per second: a walk over the running requests.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class WorkObserver:
         self._prefills: dict[str, tuple[Any, Prefill]] = {}
         self._marks: dict[str, int] = {}
         self._admitted: dict[str, float] = {}
-        self._scheduled = self._prefilled = 0
+        self._prefilled = 0
         self._rebuilt_preempted = self._rebuilt_evicted = 0
         self._rebuild_seconds = 0.0
         self._rebuilding: deque[tuple[Any, float, float]] = deque(maxlen=MAX_STEPS)  # output, begun at, rebuilt share
-        self._last_update = 0.0
+        self._last_update = 0.0  # while outputs are listened to
         self._request_seconds = Buckets(REQUEST_SECONDS)
         self._growth = SteepestGrowth()
         self._evicted = EvictedHashes()
         self._sees_preemptions = hasattr(context.scheduler, "_preempt_request")
         self._sees_evictions = self._watch_evictions(context.view.pool)
-        taps = context.taps
+        self._taps = taps = context.taps
         taps.granted.append(self._on_granted)
         taps.preempting.append(self._on_preempting)
         taps.preempted.append(self._on_blocks_gone)
         taps.released.append(self._on_blocks_gone)
         taps.ended.append(self._on_ended)
-        taps.scheduled.append(self._on_scheduled)
-        taps.updated.append(self._on_updated)
+        taps.eventful.append(self._on_scheduled)
+        taps.settled.append(self._on_updated)
 
     def section(self, now: float) -> WorkRow:
         """Return the totals, and what a walk over the running requests shows."""
@@ -75,7 +75,7 @@ class WorkObserver:
                 long[request.request_id] = number
         steepest = self._growth.observe(now, long)
         return WorkRow(
-            scheduled_tokens_total=self._scheduled,
+            scheduled_tokens_total=self._taps.tokens,
             prefill_tokens_total=self._prefilled,
             rebuilt_preempted_total=self._rebuilt_preempted if self._sees_preemptions else None,
             rebuilt_evicted_total=self._rebuilt_evicted if self._sees_evictions else None,
@@ -126,10 +126,9 @@ class WorkObserver:
         if len(self._admitted) < MAX_FOLLOWED:
             self._admitted.setdefault(key, self._clock())
             self._prefills[key] = (request, Prefill(request.num_tokens, self._marks.get(key, 0)))
+            self._taps.attention = True
 
     def _on_scheduled(self, output: Any) -> None:
-        total = output.total_num_scheduled_tokens
-        self._scheduled += total
         if not self._prefills:
             return
         scheduled, rebuilt = output.num_scheduled_tokens, 0
@@ -146,10 +145,13 @@ class WorkObserver:
             if prefill.done(computed):
                 del self._prefills[key]
                 self._marks.pop(key, None)
+        if self._prefills:
+            self._taps.attention = True
         if rebuilt:
-            self._rebuilding.append((output, self._clock(), rebuilt / total))
+            self._rebuilding.append((output, self._clock(), rebuilt / output.total_num_scheduled_tokens))
+            self._taps.await_update()
 
-    def _on_updated(self, output: Any, _runner_output: Any) -> None:
+    def _on_updated(self, output: Any) -> bool:
         """Add the rebuilt tokens' share of a step: since it was scheduled, or since the step before it ended."""
         now = self._clock()
         for index, (rebuilding, began, share) in enumerate(self._rebuilding):
@@ -158,6 +160,7 @@ class WorkObserver:
                 del self._rebuilding[index]
                 break
         self._last_update = now
+        return bool(self._rebuilding)
 
     def _on_preempting(self, request: Any) -> None:
         key = request.request_id

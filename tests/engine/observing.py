@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 from engine_hooks.core.accounts import KVAccounts
+from engine_hooks.core.how_ended import HowEnded
 from engine_hooks.core.observers import Context, Observer
 from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
@@ -29,7 +31,7 @@ class Watched(Generic[Kind]):
         # The accounts wrap the pool first, as in an engine.
         self.accounts = KVAccounts(view, self.guard, lambda: self.now, pin_seconds=settings.pin_seconds)
         self.accounts.start()
-        taps = Taps(scheduler, self.guard)
+        taps = Taps(scheduler, self.guard, lambda: self.now)
         self.observer = kind(
             Context(
                 scheduler=scheduler,
@@ -39,6 +41,7 @@ class Watched(Generic[Kind]):
                 settings=settings,
                 accounts=self.accounts,
                 clock=lambda: self.now,
+                how_ended=HowEnded(scheduler, taps),
             )
         )
         taps.install()
@@ -51,7 +54,12 @@ class Watched(Generic[Kind]):
 
     def look(self) -> Any:
         """Return the section now; fails when a hook has raised."""
-        section = self.observer.section(self.now)
+        section: Any = self.observer.section(self.now)
+        while isinstance(section, Generator):
+            try:
+                next(section)
+            except StopIteration as end:
+                section = end.value
         assert not self.guard.errors
         return section
 

@@ -203,5 +203,5 @@ def test_a_pool_that_raises_raises_through_the_hook() -> None:
 def test_a_scheduler_without_a_block_pool_is_unsupported() -> None:
     scheduler = make_scheduler(5)
     del scheduler.kv_cache_manager.block_pool
-    with pytest.raises(UnsupportedError, match="get_new_blocks"):
+    with pytest.raises(UnsupportedError, match="no KV block pool"):
         Watched(scheduler, AllocationObserver)

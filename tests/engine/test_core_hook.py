@@ -148,7 +148,7 @@ def test_a_detail_that_is_too_long_for_a_frame_goes_without_its_longest_section(
         assert left_out == {name for name, why in detail.unsupported.items() if "frame" in why}
 
 
-HOOKED = ["observe_step", "advance_audit", "report", "request_audit"]
+HOOKED = ["observe_step", "advance_audit", "report", "request_audit", "unbalanced"]
 
 
 @pytest.mark.parametrize("broken", HOOKED)
@@ -163,7 +163,11 @@ def test_a_hook_that_always_raises_is_switched_off_and_harms_nobody(
 
     monkeypatch.setattr(KVAccounts, broken, explode)
     monkeypatch.setattr(type(reporter._link), "up", True)
-    monkeypatch.setattr("engine_hooks.core.reporter.BUSY_PERIOD", 0.0)  # each step reports, however fast the machine
+    # However fast the machine, each step reports; or else each looks at the net, which is done only where none does.
+    rare = broken == "unbalanced"
+    monkeypatch.setattr("engine_hooks.core.reporter.BUSY_PERIOD", 0.0)
+    monkeypatch.setattr("engine_hooks.core.reporter.LONGEST_BUSY_PERIOD", 3600.0 if rare else 0.0)
+    monkeypatch.setattr("engine_hooks.core.reporter.REPORT_DUTY", 1e-12)
     assert play(watched) == play(plain)
     if broken == "request_audit":
         assert reporter._guard.errors == {}, "nothing in a run without orders asks for an audit by this way"

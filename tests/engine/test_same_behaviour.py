@@ -30,7 +30,7 @@ def same_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[EngineCore], EngineReporter]]:
     """Attach to an engine, and have the hooks do all that they ever do in each step; close the links at the end."""
-    monkeypatch.setattr("engine_hooks.core.reporter.BUSY_PERIOD", 0.0)
+    monkeypatch.setattr("engine_hooks.core.reporter.LONGEST_BUSY_PERIOD", 0.0)
     reporters = []
 
     def attach(engine: EngineCore) -> EngineReporter:

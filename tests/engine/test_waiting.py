@@ -318,7 +318,7 @@ def test_work_after_a_rest_in_which_nobody_looked_waits_since_it_came() -> None:
     watched.look()
     watched.add(make_request(1, 16, max_tokens=1))
     watched.steps()
-    watched.observer._moved = False  # as if the agent had been away for long
+    watched.observer._section_tokens = watched.observer._taps.tokens  # as if the agent had been away for long
     watched.now += 3600.0
     watched.add(make_request(2, 16))
     assert watched.look(0.5).stalled_seconds == pytest.approx(0.5)
