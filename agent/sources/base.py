@@ -36,6 +36,10 @@ class SourceError(Exception):
     """Nothing could be read; the text says why, for people."""
 
 
+class SourceAbsentError(SourceError):
+    """There is nothing here for this source to read, and that is no failure: a node without a GPU."""
+
+
 class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     """The health of a source, apart from its data.
 

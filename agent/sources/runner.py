@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from agent.sources.base import Source, SourceError, SourceState
+from agent.sources.base import Source, SourceAbsentError, SourceError, SourceState
 
 logger = logging.getLogger("kvtide.agent")
 
@@ -87,6 +87,9 @@ class Runner:
             self._began, self._late = began, False
         try:
             value, reason = self._source.read(), ""
+        except SourceAbsentError as error:
+            self._absent(str(error))
+            return
         except SourceError as error:
             value, reason = None, str(error)
         except Exception as error:
@@ -104,6 +107,16 @@ class Runner:
             if self._reason and self._reads > 1:
                 logger.info("source %s reads again", self.name)
             self._value, self._reason, self._finished = value, "", now
+
+    def _absent(self, reason: str) -> None:
+        with self._lock:
+            now = self._clock()
+            self._seconds = now - (self._began or now)
+            self._began = None
+            self._reads += 1
+            if self._reason != reason:
+                logger.info("source %s: %s", self.name, reason)
+            self._reason, self._finished, self._value = reason, now, None
 
     def _failed(self, reason: str, now: float) -> None:
         if self._reason != reason:

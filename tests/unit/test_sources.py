@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from agent.sources.base import SourceError
+from agent.sources.base import SourceAbsentError, SourceError
 from agent.sources.runner import Runner, Sources
 from tests.unit.support import eventually as until
 
@@ -73,6 +74,19 @@ def test_a_reading_that_fails_leaves_no_value_but_a_reason(error: Exception, rea
     until(lambda: sources.readings()[1])
     assert sources.readings()[0][0].up
     sources.close()
+
+
+def test_where_there_is_nothing_to_read_nothing_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    def do(_number: int) -> None:
+        raise SourceAbsentError("no GPU here")
+
+    runner = Runner(Counter(do))
+    with caplog.at_level(logging.INFO):
+        runner._read()
+        runner._read()
+    health, value = runner.state()
+    assert (health.up, health.reason, health.reads, health.failures, value) == (False, "no GPU here", 2, 0, None)
+    assert [record.levelname for record in caplog.records] == ["INFO"], "said once, and not as a warning"
 
 
 def test_one_that_hangs_costs_the_others_nothing() -> None:
