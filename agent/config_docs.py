@@ -49,6 +49,8 @@ of ours stops an engine.
 | `KVTIDE_ENGINE_NAME` | the served model's name | the value of the `engine` label |
 | `KVTIDE_PIN_SECONDS` | 600 | after what time blocks that a connector unknown to us may hold count as leaked |
 | `KVTIDE_PLAIN_IDS` | - | any value but 0, false or no: show ids of requests and sessions, not their hashes |
+| `KVTIDE_SNAPSHOT_DIR` | - | folder for the allocator's segments when an allocation fails: see [torch](torch.md) |
+| `KVTIDE_HISTORY` | - | any value but 0, false or no: the agent may have allocations recorded, for 10 min at most |
 | `KVTIDE_TENANT_FROM`, `KVTIDE_SESSION_HEADER`, `KVTIDE_TRUSTED_PROXIES`, `KVTIDE_TENANT_MAP`, `KVTIDE_MARKS_TOKEN` \
 | - | whose a request is: see [tenants](tenants.md) |
 

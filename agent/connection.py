@@ -104,10 +104,10 @@ class Connection:
         self.hello = message
         return message
 
-    def order(self, kind: str) -> None:
-        """Send a signed order; only after the Hello."""
+    def order(self, kind: str, seconds: float = 0.0) -> None:
+        """Send a signed order; only after the Hello. ``seconds``: how long what it asks for shall last."""
         if self._session is None or self.hello is None:
             raise RuntimeError("no order may be sent before the peer has proven itself")
         self._order_sequence += 1
-        payload = encode_order(Order(sequence=self._order_sequence, kind=kind))
+        payload = encode_order(Order(sequence=self._order_sequence, kind=kind, seconds=seconds))
         self._send(SignedOrder(payload=payload, mac=self._session.sign_order(payload)))

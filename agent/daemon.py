@@ -17,9 +17,12 @@ from agent.config import AgentConfig, HttpConfig
 from agent.engines import EngineTable
 from agent.errors import ConfigError, KvtideError
 from agent.link import LinkServer
+from agent.sources.device.source import DeviceSource
+from agent.sources.host.wiring import device_holders, starts, watched
 from agent.sources.registry import sources_of
 from agent.sources.runner import Sources
 from agent.state import AgentState
+from agent.waterfall.build import waterfalls
 from engine_hooks import __version__
 from exporters.http import build_app
 
@@ -36,7 +39,15 @@ class Agent:
         self._config = config
         self._table = EngineTable(config.gone_after_periods)
         self._link = LinkServer(config.link, self._table)
-        self._sources = Sources(sources_of(config.sources))
+        self._sources = Sources(
+            sources_of(
+                config.sources,
+                # On the sources' threads: they see the last snapshot, which does not change.
+                processes=lambda: watched(self._snapshot.engines) if self._snapshot else (),
+                starts=lambda: starts(self._snapshot.engines) if self._snapshot else (),
+                device_holders=lambda: device_holders(self._snapshot.device) if self._snapshot else None,
+            )
+        )
         self._next_readings = 0.0
         self._started_at = time.time()
         self._snapshot: AgentState | None = None
@@ -90,6 +101,8 @@ class Agent:
             now, unix_now = time.monotonic(), time.time()
             self._snapshot_version = self._table.version
             sources, readings = self._sources.readings()
+            engines, processes = self._table.states(now, unix_now), self._table.processes(now)
+            devices = readings.get(DeviceSource.NAME)
             self._snapshot = AgentState(
                 at=unix_now,
                 version=__version__,
@@ -97,9 +110,13 @@ class Agent:
                 ready=not self._not_ready,
                 not_ready_reason=self._not_ready,
                 link=self._link.state(),
-                engines=self._table.states(now, unix_now),
+                engines=engines,
                 unjoined_members=self._table.unjoined(now),
+                processes=processes,
+                failures=self._table.failures.failures(),
+                failure_counts=self._table.failures.counts(now),
                 sources=sources,
+                waterfalls=waterfalls(devices.gpus, engines, processes) if devices is not None else (),
                 **readings,
             )
         return self._snapshot
@@ -111,6 +128,7 @@ class Agent:
         if now >= self._next_readings:
             self._next_readings = now + READINGS_SECONDS
             self._table.version += 1
+            self.snapshot()  # the sources look at it, whether anybody else does or not
         problem = self._link.heal()
         if problem != self._not_ready:
             self._not_ready = problem

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agent.liveness import has_gone, period_of
 from agent.members import Core, Joined, MemberTable
+from agent.oom.log import FailureLog
 from agent.retained import peers_of
 from agent.state import EnginePhase, EngineState, HookState, MemberState, PoolState
 from agent.units import human_seconds
@@ -45,10 +47,11 @@ class EngineTable:
         self._gone_after = gone_after_periods
         self._engines: dict[str, _Engine] = {}
         self._members = MemberTable(gone_after_periods)
+        self.failures = FailureLog()
         self.version = 0
 
     def hello(self, hello: Hello, pid: int, now: float) -> None:
-        """An engine process introduced itself, or came back."""
+        """An engine process or a member introduced itself, or came back."""
         self.version += 1
         if hello.role != CORE:
             self._engines.pop(hello.instance, None)
@@ -78,6 +81,11 @@ class EngineTable:
         """A worker or an API server reported."""
         self.version += 1
         self._members.report(instance, report, now)
+        if report.events:
+            who = self._members.who(instance, self._cores())
+            if who is not None:
+                for event in report.events:
+                    self.failures.add(who, event, now)
 
     def heartbeat(self, instance: str, _heartbeat: Heartbeat, now: float) -> None:
         """An engine process lives, but its engine thread is silent."""
@@ -111,8 +119,15 @@ class EngineTable:
         """Return how many workers and API servers belong to no engine here."""
         return self._joined(now).unjoined
 
+    def processes(self, now: float) -> tuple[MemberState, ...]:
+        """Return the PyTorch processes that belong to no engine."""
+        return self._members.processes(now)
+
     def _joined(self, now: float) -> Joined:
-        return self._members.join((Core(key, e.hello, e.link_up) for key, e in self._engines.items()), now)
+        return self._members.join(self._cores(), now)
+
+    def _cores(self) -> Iterator[Core]:
+        return (Core(key, e.label, e.hello, e.link_up) for key, e in self._engines.items())
 
     # -- one engine ---------------------------------------------------------------------------------------
 

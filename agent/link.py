@@ -21,7 +21,7 @@ from agent.state import LinkState
 from engine_hooks.auth import KeyFileError, create_key, peer_credentials, peer_groups, read_key
 from engine_hooks.detail import Detail
 from engine_hooks.members import CORE, MemberReport
-from engine_hooks.wire import MAX_FRAME_BYTES, Heartbeat, Hello, Report, WireError, encode
+from engine_hooks.wire import HISTORY, MAX_FRAME_BYTES, Heartbeat, Hello, Report, WireError, encode
 from engine_hooks.wire_types import Message
 
 logger = logging.getLogger("kvtide.agent")
@@ -126,6 +126,18 @@ class LinkServer:
             rejected_frames=dict(self._rejected),
             refused_peers=dict(self._refused),
         )
+
+    def order_history(self, instance: str, seconds: float) -> bool:
+        """Ask a member to record its allocations for ``seconds``; return whether it is here to be asked.
+
+        It obeys only where its own environment allows it, and bounds the time; the outcome comes with its reports.
+        """
+        for connection in self._connections.values():
+            hello = connection.hello
+            if hello is not None and hello.instance == instance and hello.role != CORE:
+                connection.order(HISTORY, seconds)
+                return True
+        return False
 
     # -- events -------------------------------------------------------------------------------------------
 

@@ -1,4 +1,5 @@
-"""The processes around the engine cores of this node: workers and API servers, joined to their engines.
+"""The processes around the engine cores of this node: workers and API servers, joined to their engines; and PyTorch
+processes that belong to none.
 
 A member is joined by the engine id that it inherited, a worker also by its data-parallel rank. Where that leaves a
 choice (two engines made by one process, a successor of an engine with a fixed id), kinship decides: whose process is
@@ -8,23 +9,27 @@ the other's, its parent or its sibling, by their own view in one pid namespace.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agent.allocators import Allocator
 from agent.liveness import has_gone, period_of
+from agent.oom.log import Who
 from agent.state import MemberState
-from engine_hooks.members import FRONTEND, WORKER, MemberReport
+from engine_hooks.members import FRONTEND, TORCH, WORKER, MemberReport
 from engine_hooks.wire import Hello
 
 MAX_MEMBERS = 512
+MAX_PROCESSES = 64  # of no engine; each makes series of its own
 OTHER = "other"  # a role that newer hooks have and we do not know
-_ROLES = (WORKER, FRONTEND, OTHER)
+_ROLES = (WORKER, FRONTEND, TORCH, OTHER)
 
 
 class Core(NamedTuple):
     """What is to be known of an engine core to join members to it. ``key``: its instance."""
 
     key: str
+    label: str
     hello: Hello
     link_up: bool
 
@@ -43,6 +48,8 @@ class _Member:
     heard: float
     link_up: bool = True
     report: MemberReport | None = None
+    process: str = ""
+    allocator: Allocator = field(default_factory=Allocator)
 
     @property
     def role(self) -> str:
@@ -66,7 +73,21 @@ class MemberTable:
             # There are fewer connections than that: somebody's link has ended.
             gone = min((m.link_up, m.heard, instance) for instance, m in self._members.items())
             del self._members[gone[2]]
-        self._members[hello.instance] = _Member(hello, pid, now)
+        self._members[hello.instance] = _Member(hello, pid, now, process=self._name(hello))
+
+    def _name(self, hello: Hello) -> str:
+        """The first free name for a process of no engine; its place is taken over when its link has ended."""
+        if hello.role != TORCH:
+            return ""
+        taken = {member.process for member in self._members.values() if member.link_up}
+        number, name = 1, hello.name
+        while name in taken:
+            number += 1
+            name = f"{hello.name}~{number}"
+        for instance, member in list(self._members.items()):
+            if member.process == name:
+                del self._members[instance]
+        return name
 
     def forget(self, instance: str) -> None:
         """Its instance is an engine core's now."""
@@ -77,6 +98,32 @@ class MemberTable:
         member = self._members.get(instance)
         if member is not None:
             member.report, member.heard = report, now
+            member.allocator.take(report, now)
+
+    def who(self, instance: str, cores: Iterable[Core]) -> Who | None:
+        """Return whose an event of this member is; None when it is not one. Without its core, its engine's name is its
+        own word.
+        """
+        member = self._members.get(instance)
+        if member is None:
+            return None
+        hello = member.hello
+        core = _core_of(member, list(cores))
+        name = core.label if core is not None else hello.name
+        own = member.role == TORCH
+        return Who(
+            instance=instance,
+            engine="" if own else name,
+            process=member.process,
+            role=member.role,
+            rank=hello.rank,
+            pid=member.pid,
+        )
+
+    def processes(self, now: float) -> tuple[MemberState, ...]:
+        """Return the processes that belong to no engine, by name; ``MAX_PROCESSES`` at most."""
+        found = [self._state(member, now) for member in self._members.values() if member.role == TORCH]
+        return tuple(sorted(found, key=lambda state: state.process)[:MAX_PROCESSES])
 
     def disconnected(self, instance: str, now: float) -> bool:
         """The link to a member ended; return whether it is one of ours."""
@@ -101,14 +148,15 @@ class MemberTable:
         known = list(cores)
         seats: dict[tuple[str, str, int], _Member] = {}
         joined: dict[str, list[MemberState]] = {core.key: [] for core in known}
-        for member in sorted(self._members.values(), key=lambda m: (m.link_up, m.hello.started_at), reverse=True):
+        members_of_engines = [member for member in self._members.values() if member.role != TORCH]
+        for member in sorted(members_of_engines, key=lambda m: (m.link_up, m.hello.started_at), reverse=True):
             core = _core_of(member, known)
             if core is not None:
                 seat = (core.key, member.role, member.hello.rank)
                 if seats.setdefault(seat, member) is member:
                     joined[core.key].append(self._state(member, now))
         members = {key: tuple(sorted(found, key=_by_seat)) for key, found in joined.items()}
-        return Joined(members, len(self._members) - len(seats))
+        return Joined(members, len(members_of_engines) - len(seats))
 
     def _state(self, member: _Member, now: float) -> MemberState:
         hello = member.hello
@@ -131,6 +179,9 @@ class MemberTable:
             resident_bytes=report.resident_bytes if report else None,
             worker=worker,
             frontend=frontend,
+            allocator=member.allocator.state(report, now) if report else None,
+            process=member.process,
+            instance=hello.instance,
         )
 
 

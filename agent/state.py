@@ -10,11 +10,14 @@ from typing import Literal
 
 import msgspec
 
+from agent.oom.log import Failure, FailureCount
 from agent.sources.base import SourceState
 from agent.sources.device.state import DevicesState
 from agent.sources.driver_calls.state import DriverCallsState
 from agent.sources.host.state import HostState
 from agent.sources.scrape.state import ScrapedState
+from agent.waterfall.state import Waterfall
+from engine_hooks.allocator import AllocatorRow, HistoryRow
 from engine_hooks.detail import Detail
 from engine_hooks.members import FrontendRow, WorkerRow
 
@@ -81,8 +84,20 @@ class Verdict(Value, frozen=True, kw_only=True):
     evidence: dict[str, float]
 
 
+class AllocatorState(Value, frozen=True, kw_only=True):
+    """torch's allocator in one process. ``row`` with the last walk over its segments, ``walk_age_seconds`` old; one
+    that has become too old is left out. ``history``: the outcome of the last recording of allocations.
+    """
+
+    row: AllocatorRow
+    walk_age_seconds: float | None
+    history: HistoryRow | None
+
+
 class MemberState(Value, frozen=True, kw_only=True):
-    """A process that works for an engine core: ``role`` is worker, frontend, or other where it is newer than we are.
+    """A process that works for an engine core: ``role`` is worker, frontend, or other where it is newer than we are. Or
+    a PyTorch process that belongs to no engine: ``role`` is torch, and ``process`` its name, unique on the node.
+    ``instance`` is drawn anew by each; orders are addressed to it.
 
     ``pid`` is as the agent sees it (0 when not visible), by the kernel's word; ``own_pid`` as it sees itself in its
     ``pid_namespace``. ``rank``: a worker's in its data-parallel rank's world, an API server's number. ``up``: it
@@ -102,6 +117,9 @@ class MemberState(Value, frozen=True, kw_only=True):
     resident_bytes: int | None
     worker: WorkerRow | None
     frontend: FrontendRow | None
+    allocator: AllocatorState | None = None
+    process: str = ""
+    instance: str = ""
 
 
 class EngineState(Value, frozen=True, kw_only=True):
@@ -163,6 +181,9 @@ class LinkState(Value, frozen=True, kw_only=True):
 
 class AgentState(Value, frozen=True, kw_only=True):
     """Everything that the agent knows at ``at``. ``unjoined_members``: workers and API servers of no engine here.
+    ``processes``: PyTorch processes that belong to no engine. ``failures``: what failed for want of memory or of a
+    device, newest first, of processes that are gone, too; ``failure_counts``: since the agent started. ``waterfalls``:
+    where each GPU's memory is.
 
     ``device``, ``host``, ``scrape`` and ``driver_calls`` are what the sources of these names read; None where
     ``sources`` says that one is not up, or has no entry for one that is switched off.
@@ -181,3 +202,7 @@ class AgentState(Value, frozen=True, kw_only=True):
     host: HostState | None = None
     scrape: ScrapedState | None = None
     driver_calls: DriverCallsState | None = None
+    processes: tuple[MemberState, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    failure_counts: tuple[FailureCount, ...] = ()
+    waterfalls: tuple[Waterfall, ...] = ()

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import socket
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from engine_hooks import __version__
 from engine_hooks.auth import Session
-from engine_hooks.members import CORE
+from engine_hooks.members import CORE, TORCH
 from engine_hooks.settings import Settings
 from engine_hooks.wire import Hello, PoolInfo, Support
 
@@ -44,7 +45,7 @@ def _label(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One engine process, or one member of an engine. Drawn once, when it has come up."""
+    """One engine process, one member of an engine, or a process of its own. Drawn once, when it has come up."""
 
     name: str
     instance: str
@@ -74,6 +75,25 @@ class Identity:
     def of_member(cls, config: Any, settings: Settings, role: str, index: int, rank: int) -> Identity:
         """Read who a process with ``config`` (a VllmConfig) is, that works as ``role`` for an engine core."""
         return cls._read(config, settings, role, index, rank, in_process=False)
+
+    @classmethod
+    def of_process(cls, name: str) -> Identity:
+        """Say who a PyTorch process is that belongs to no engine."""
+        return cls(
+            name=_label(name),
+            instance=secrets.token_hex(8),
+            started_at=time.time(),
+            index=0,
+            rank=0,
+            data_parallel_size=1,
+            tensor_parallel_size=1,
+            pipeline_parallel_size=1,
+            world_size=0,
+            local_world_size=0,
+            engine_version=_label(str(getattr(sys.modules.get("torch"), "__version__", "unknown"))),
+            in_process=False,
+            role=TORCH,
+        )
 
     @classmethod
     def _read(
@@ -106,7 +126,10 @@ class Identity:
         return Hello(
             name=self.name,
             instance=self.instance,
-            engine_id=_label(os.environ.get(ENGINE_ID_VARIABLE, self.instance)),
+            # A process that is started by an engine's and belongs to none has inherited the variable all the same.
+            engine_id=self.instance
+            if self.role == TORCH
+            else _label(os.environ.get(ENGINE_ID_VARIABLE, self.instance)),
             host=socket.gethostname(),
             pid=os.getpid(),
             pid_namespace=Path("/proc/self/ns/pid").stat().st_ino,

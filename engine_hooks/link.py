@@ -33,6 +33,7 @@ RETRY_SECONDS = (0.1, 0.2, 0.4, 0.8)  # then the last for ever: seen again withi
 HANDSHAKE_SECONDS = 2.0
 TICK_SECONDS = 0.25
 HURRY_SECONDS = 0.02
+STARTING = "starting"  # the first attempt has not come to anything yet
 ORDER_SECONDS = 0.1  # an order wakes the engine: more often than this they are ignored
 
 
@@ -71,7 +72,7 @@ class AgentLink:
         self._last_order = 0
         self._stop = threading.Event()
         self.dropped = 0
-        self.state = "starting"
+        self.state = STARTING
         self.hurry = False
         self._ordered = -ORDER_SECONDS
         self._next_tick = 0.0

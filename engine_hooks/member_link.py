@@ -1,6 +1,7 @@
 """A member's link: a worker or an API server that says once a second that it lives and what it holds.
 
-All of it runs on the link's side thread. Nothing here is on the way of a step or of a request.
+All of it runs on the link's side thread, but for :meth:`MemberLink.speak`. Nothing here is on the way of a step or of a
+request.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from engine_hooks import wire
+from engine_hooks.allocator import AllocatorRow, HistoryRow, MemoryEvent
 from engine_hooks.auth import Session
 from engine_hooks.guard import Guard
 from engine_hooks.identity import Identity
-from engine_hooks.link import AgentLink, LinkCallbacks
+from engine_hooks.link import STARTING, AgentLink, LinkCallbacks
 from engine_hooks.members import FrontendRow, MemberReport, WorkerRow
 from engine_hooks.settings import Settings
+
+if TYPE_CHECKING:
+    from engine_hooks.torch.probe import Probe  # which uses this module
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
@@ -30,18 +37,24 @@ _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MARK = "__kvtide_member__"
 
-Read = Callable[[], WorkerRow | FrontendRow]
+Read = Callable[[], WorkerRow | FrontendRow | None]
 
 
 class MemberLink:
-    """Tells the agent about ``owner``, whose end ends the link. ``read`` returns its row now.
+    """Tells the agent about ``owner``, whose end ends the link. ``read`` returns its row now, None while it has none.
 
-    ``read`` must not hold ``owner``; it runs on the side thread, and may be replaced.
+    ``read`` must not hold ``owner``; it runs on the side thread. ``probe``: the allocator of a
+    process that uses a device; of several members of one process, one tells of it.
     """
 
-    def __init__(self, owner: Any, identity: Identity, settings: Settings, read: Read) -> None:
+    def __init__(
+        self, owner: Any, identity: Identity, settings: Settings, read: Read, probe: Probe | None = None
+    ) -> None:
         self.read = read
         self._identity = identity
+        self._probe = probe
+        self._fresh = True  # the agent has not heard of what happened before it came
+        self._last: MemberReport | None = None
         self._guard = Guard()
         self._next = 0.0
         self._link = AgentLink(settings, LinkCallbacks(self._hello, self._order, self._tick, self._connected))
@@ -49,11 +62,39 @@ class MemberLink:
 
     def start(self) -> None:
         """Start the side thread."""
+        if self._probe is not None:
+            self._probe.claim(self)
         self._link.start()
+
+    def renew(self, read: Read) -> None:
+        """Report by ``read`` from now on, and soon."""
+        self.read = read
+        self._next = 0.0
 
     def close(self) -> None:
         """Say nothing more; returns at once."""
+        if self._probe is not None:
+            if self._probe.unsent and self._probe.claim(self):
+                self.speak()
+            self._probe.release(self)
         self._link.close()
+
+    def connecting(self) -> bool:
+        """Return whether the first attempt to find the agent is still under way."""
+        return self._link.state == STARTING
+
+    def speak(self) -> bool:
+        """Send what has just failed: at once, without waiting, from the thread that it failed on. Whether there is a
+        link.
+        """
+        probe = self._probe
+        if probe is None or not self._link.up:
+            return False
+        last = self._last or MemberReport(monotonic=0.0, resident_bytes=None)
+        # The process may have no second left: what was read last goes along, for a report stands for all.
+        changes = {"monotonic": time.monotonic(), "events": probe.events.recent(), "history": None}
+        self._link.send(msgspec.structs.replace(last, **changes))
+        return True
 
     # -- the link's side thread ---------------------------------------------------------------------------
 
@@ -62,14 +103,27 @@ class MemberLink:
         return self._identity.hello(session, None, audit, PERIOD_SECONDS)
 
     def _order(self, order: wire.Order) -> None:
-        detail = f"a {self._identity.role} takes no orders"
-        self._link.send(wire.OrderResult(sequence=order.sequence, ok=False, detail=detail))
+        detail = self._guard.run("order", self._refusal, order)
+        detail = "the hook that takes orders failed" if detail is None else detail
+        self._link.send(wire.OrderResult(sequence=order.sequence, ok=not detail, detail=detail))
+
+    def _refusal(self, order: wire.Order) -> str:
+        """Do what ``order`` says; return why not, or an empty string."""
+        probe = self._probe
+        if order.kind != wire.HISTORY or probe is None:
+            return f"a {self._identity.role} takes no orders" if probe is None else f"no such order: {order.kind[:32]}"
+        if not probe.claim(self):
+            return "another member of this process tells of its allocator"
+        return probe.record(order.seconds, time.monotonic())
 
     def _connected(self) -> None:
         self._next = 0.0
+        self._fresh = True
 
     def _tick(self) -> MemberReport | None:
         now = time.monotonic()
+        if self._probe is not None and self._probe.claim(self):
+            self._guard.run("history", self._probe.tick, now)  # an agent that has gone must not leave a recording on
         if now < self._next or not self._link.up:
             return None
         self._next = now + PERIOD_SECONDS - _SLACK
@@ -77,12 +131,29 @@ class MemberLink:
 
     def _report(self, now: float) -> MemberReport:
         row = self.read()
-        return MemberReport(
+        allocator, events, history = self._probed(now)
+        report = MemberReport(
             monotonic=now,
             resident_bytes=resident_bytes(),
             worker=row if isinstance(row, WorkerRow) else None,
             frontend=row if isinstance(row, FrontendRow) else None,
+            allocator=allocator,
+            events=events,
+            history=history,
         )
+        self._last = report
+        return report
+
+    def _probed(self, now: float) -> tuple[AllocatorRow | None, tuple[MemoryEvent, ...], HistoryRow | None]:
+        probe = self._probe
+        if probe is None:
+            return None, (), None
+        if not probe.claim(self):
+            return AllocatorRow(reason="another member of this process tells of it"), (), None
+        allocator = self._guard.run("allocator", probe.row, now)
+        fresh, self._fresh = self._fresh, False
+        walked = allocator is not None and allocator.walk is not None
+        return allocator, *probe.news(everything=fresh, again=walked)
 
 
 def resident_bytes() -> int | None:

@@ -1,4 +1,5 @@
-"""What the processes around an engine core say once a second: its workers, and the API servers in front of it.
+"""What the processes around an engine core say once a second: its workers, and the API servers in front of it; and
+what a PyTorch process says that belongs to no engine.
 
 Sizes are bytes. None says that a number is not known.
 """
@@ -9,9 +10,10 @@ from typing import Annotated
 
 import msgspec
 
+from engine_hooks.allocator import MAX_EVENTS, AllocatorRow, HistoryRow, MemoryEvent
 from engine_hooks.wire_types import Message, Name
 
-CORE, WORKER, FRONTEND = "core", "worker", "frontend"
+CORE, WORKER, FRONTEND, TORCH = "core", "worker", "frontend", "torch"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
@@ -43,10 +45,14 @@ class FrontendRow(Message, frozen=True, kw_only=True):
 
 class MemberReport(Message, frozen=True, kw_only=True):
     """A member at ``monotonic`` (CLOCK_MONOTONIC seconds). ``resident_bytes``: this process's own memory in RAM, pages
-    that it shares with others included.
+    that it shares with others included. ``allocator``: torch's, in a worker and in a process that called
+    ``engine_hooks.torch.attach``; ``events`` and ``history``: only in reports that have something new of it.
     """
 
     monotonic: float
     resident_bytes: Size | None
     worker: WorkerRow | None = None
     frontend: FrontendRow | None = None
+    allocator: AllocatorRow | None = None
+    events: Annotated[tuple[MemoryEvent, ...], msgspec.Meta(max_length=MAX_EVENTS)] = ()
+    history: HistoryRow | None = None

@@ -26,7 +26,8 @@ class Settings:
     ``agent_uids``: who may have bound the agent's socket. ``engine_name``: the value of the ``engine`` label;
     None takes the served model's name. ``pin_seconds``: after what time blocks that an unknown connector may hold count
     as leaked. ``plain_request_ids``: show ids of requests and sessions as they are, not their hashes. ``tenants``: how
-    requests get a tenant and a session.
+    requests get a tenant and a session. ``snapshot_dir``: where the allocator's segments are written when an allocation
+    fails; None: nowhere. ``history``: whether the agent may have allocations recorded for a while.
     """
 
     enabled: bool
@@ -37,6 +38,8 @@ class Settings:
     pin_seconds: float = 600.0
     plain_request_ids: bool = False
     tenants: TenantSettings = field(default_factory=TenantSettings)
+    snapshot_dir: Path | None = None
+    history: bool = False
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] | None = None) -> Settings:
@@ -52,6 +55,8 @@ class Settings:
             pin_seconds=_seconds("KVTIDE_PIN_SECONDS", env.get("KVTIDE_PIN_SECONDS", ""), default=600.0),
             plain_request_ids=_is_on(env.get("KVTIDE_PLAIN_IDS", "")),
             tenants=TenantSettings.from_environment(env),
+            snapshot_dir=_folder("KVTIDE_SNAPSHOT_DIR", env.get("KVTIDE_SNAPSHOT_DIR", "")),
+            history=_is_on(env.get("KVTIDE_HISTORY", "")),
         )
 
 
@@ -71,6 +76,17 @@ def _seconds(name: str, text: str, default: float) -> float:
         logger.warning("kvtide: %s: %r is not a number of seconds above 0; using %g instead", name, text, default)
         return default
     return value
+
+
+def _folder(name: str, text: str) -> Path | None:
+    """An absolute path; None when empty or wrong."""
+    if not text.strip():
+        return None
+    path = Path(text)
+    if not path.is_absolute() or "\0" in text:
+        logger.warning("kvtide: %s: %r is not an absolute path; no snapshot is written", name, text)
+        return None
+    return path
 
 
 def _uids(text: str) -> frozenset[int]:

@@ -10,7 +10,8 @@ and counts unknown fields and kinds, so that either side can be newer. The conve
     engine -> Hello       who it is, with a proof of its own
     engine -> Report      ten times a second under load, once a second when idle
     engine -> Detail      once a second
-    member -> MemberReport  once a second: a worker or an API server has no Report and no Detail
+    member -> MemberReport  once a second, and at once when an allocation fails: a worker or an API server has no
+                            Report and no Detail
     engine -> Heartbeat   from the side thread, while the engine's own thread is silent
     agent  -> SignedOrder
     engine -> OrderResult
@@ -31,6 +32,8 @@ from engine_hooks.wire_types import MAX_HOOKS, Blocks, Message, Name, Text
 # Where the two meet unless told otherwise; the key lies beside the socket.
 DEFAULT_SOCKET = Path("/run/kvtide/agent.sock")
 KEY_NAME = "agent.key"
+
+HISTORY = "history"  # the kind of an order
 
 WIRE_VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024
@@ -96,7 +99,8 @@ class Hello(Message, frozen=True, kw_only=True):
     """Who an engine process is.
 
     ``role``: "core" for an engine core; "worker" and "frontend" are members of one and send a MemberReport once a
-    second instead of Report and Detail. A worker in its engine core's process has a link of its own.
+    second instead of Report and Detail, and so does "torch", a process that belongs to no engine. A worker in its
+    engine core's process has a link of its own.
     ``instance`` is drawn anew by each engine process: a restarted engine is a new one. ``engine_id`` joins the
     processes of one engine (data-parallel ranks, workers, API servers). ``index``: which data-parallel rank
     (``data_parallel``: one of several, although a rank of a dense model thinks that its ``data_parallel_size`` is 1);
@@ -195,10 +199,13 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
 
 class Order(Message, frozen=True, kw_only=True):
-    """What the agent asks of an engine. ``check``: audit now and report."""
+    """What the agent asks of an engine. ``check``: audit now and report. ``history``: record allocations for
+    ``seconds``; only members whose environment allows it obey.
+    """
 
     sequence: int
     kind: str
+    seconds: float = 0.0
 
 
 class SignedOrder(Message, frozen=True, kw_only=True):

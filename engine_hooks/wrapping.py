@@ -8,10 +8,13 @@ from typing import Any
 _MARK = "__kvtide__"
 
 
-def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace ``owner.name`` by what ``make`` returns for it, unless that was done before."""
+def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], mark: str = _MARK) -> None:
+    """Replace ``owner.name`` by what ``make`` returns for it, unless that was done before.
+
+    ``mark``: for a second wrapper around the same method.
+    """
     original = getattr(owner, name)
-    if not hasattr(original, _MARK):
+    if not hasattr(original, mark):
         wrapper = make(original)
-        setattr(wrapper, _MARK, True)
+        setattr(wrapper, mark, True)
         setattr(owner, name, wrapper)

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from agent.cli import agent, status
+from agent.cli import agent, replay, snapshot, status
 from agent.errors import KvtideError
 from engine_hooks import __version__
 
@@ -25,6 +25,8 @@ app = typer.Typer(
 )
 app.command("agent")(agent.agent)
 app.command("status")(status.status)
+app.command("snapshot")(snapshot.snapshot)
+app.command("replay")(replay.replay)
 
 
 @app.command()

@@ -12,11 +12,14 @@ from agent.errors import KvtideError
 def status(
     url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = "http://127.0.0.1:9477",
     as_json: Annotated[bool, typer.Option("--json", help="Print the state as JSON.")] = False,
+    waterfall: Annotated[
+        bool, typer.Option("--waterfall", help="Show where each GPU's memory is, part by part.")
+    ] = False,
     watch: Annotated[float | None, typer.Option(min=0.1, help="Redraw every so many seconds until Ctrl-C.")] = None,
 ) -> None:
-    """Show the engines of this node, their KV blocks and what is wrong with them.
+    """Show the engines and GPUs of this node, where the memory is and what is wrong.
 
-    Examples: kvtide status; kvtide status --watch 1; kvtide status --json | jq .engines
+    Examples: kvtide status; kvtide status --watch 1; kvtide status --waterfall; kvtide status --json | jq .engines
     """
     from agent.cli.client import AgentClient
 
@@ -27,8 +30,10 @@ def status(
 
     from rich.console import Console
 
-    from agent.faces.status import render
+    from agent.faces import status as whole
+    from agent.faces import waterfall as falls
 
+    render = falls.render if waterfall else whole.render
     console = Console()
     if watch is None:
         console.print(render(client.state()))

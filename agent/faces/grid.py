@@ -12,8 +12,22 @@ from agent.faces.lines import Line, largest, share_of
 from engine_hooks.detail import Detail, TenantRow
 
 
+def table(lines: Sequence[Line]) -> Table | None:
+    """Return ``lines`` in two columns, or None when there are none."""
+    grid = _grid(lines)
+    return grid if grid.row_count else None
+
+
 def block(detail: Detail, lines: Sequence[Line]) -> RenderableType | None:
     """Return ``lines`` and the largest tenants as a block, or None when there is nothing to say."""
+    grid = _grid(lines)
+    shown, rest = largest(detail.tenants)
+    if shown:
+        grid.add_row(Text("tenants", style="bold"), _tenants(shown, rest))
+    return grid if grid.row_count else None
+
+
+def _grid(lines: Sequence[Line]) -> Table:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -22,10 +36,7 @@ def block(detail: Detail, lines: Sequence[Line]) -> RenderableType | None:
         # Text, for a plain string would be read as rich markup.
         grid.add_row(Text("" if label == previous else label, style="bold"), Text(text, style=style))
         previous = label
-    shown, rest = largest(detail.tenants)
-    if shown:
-        grid.add_row(Text("tenants", style="bold"), _tenants(shown, rest))
-    return grid if grid.row_count else None
+    return grid
 
 
 def _tenants(shown: list[TenantRow], rest: list[TenantRow]) -> Table:

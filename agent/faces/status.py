@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agent.faces import detail, grid
+from agent.faces import allocator, detail, devices, grid, host, scraped
 from agent.faces.lines import BAD
 from agent.faces.words import invitation, refusals
+from agent.oom.log import Failure
 from agent.retained import peers_of
 from agent.state import AgentState, EngineState, PoolState, Verdict
 from agent.units import human_bytes, human_seconds
@@ -38,19 +39,36 @@ def render(state: AgentState) -> RenderableType:
         parts.append(Text(invitation(state.link)))
         if turned_away := refusals(state.link):
             parts.append(Text(turned_away, style="yellow"))
-        return Group(*parts)
     peers = peers_of((engine.engine, engine.detail) for engine in state.engines)
-    parts.extend(_engine(engine, state.at, peers) for engine in state.engines)
+    for engine in state.engines:
+        failed = [failure for failure in state.failures if failure.engine == engine.engine]
+        parts.append(_engine(engine, state.at, peers, failed))
+    engines = {engine.engine for engine in state.engines}
+    others = [failure for failure in state.failures if failure.engine not in engines]
+    if processes := grid.table([*allocator.failures(others, state.at), *allocator.lines(state.processes)]):
+        parts.append(Panel(processes, title=Text("processes"), title_align="left", border_style="grey50"))
+    if without_hooks := scraped.render(state):
+        parts.append(without_hooks)
+    if gpus := devices.render(state):
+        parts.append(gpus)
+    if about_host := host.panel(state):
+        parts.append(about_host)
     return Group(*parts)
 
 
-def _engine(engine: EngineState, now: float, peers: Mapping[str, str]) -> RenderableType:
+def _engine(engine: EngineState, now: float, peers: Mapping[str, str], failed: Sequence[Failure]) -> RenderableType:
     # Text, for a plain string would be read as rich markup.
     title = Text(f"{engine.engine}  vLLM {engine.engine_version}  pid {engine.pid}  {engine.phase}")
     if engine.phase != "live":
-        return Panel(Text(f"No values: {engine.reason}."), title=title, title_align="left", border_style="yellow")
+        quiet: list[RenderableType] = [Text(f"No values: {engine.reason}.")]
+        if fallen := grid.table([*allocator.failures(failed, now)]):
+            quiet.append(fallen)
+        return Panel(Group(*quiet), title=title, title_align="left", border_style="yellow")
     told = detail.lines_of(engine.detail, peers) if engine.detail else []
-    bad = any(verdict.phase != "resolved" for verdict in engine.verdicts) or any(line.style == BAD for line in told)
+    memory = [*allocator.failures(failed, now), *allocator.lines(engine.members)]
+    bad = any(verdict.phase != "resolved" for verdict in engine.verdicts) or any(
+        line.style == BAD for line in [*told, *memory]
+    )
     body: list[RenderableType] = [_verdict(verdict, now) for verdict in engine.verdicts]
     if not body and not bad:
         body.append(Text("Nothing is wrong.", style="#009e73"))
@@ -62,6 +80,8 @@ def _engine(engine: EngineState, now: float, peers: Mapping[str, str]) -> Render
         body.append(Text(f"No exact accounting: {engine.audit_reason}.", style="yellow"))
     if engine.detail and (block := grid.block(engine.detail, told)):
         body.append(block)
+    if torch := grid.table(memory):
+        body.append(torch)
     if members := _members(engine):
         body.append(Text(members))
     body += [_hooks(engine)]

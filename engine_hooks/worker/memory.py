@@ -6,9 +6,23 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from engine_hooks.members import WorkerRow
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
+
+
+def introduce(worker: Any) -> WorkerRow:
+    """Return the row of ``worker``, which has taken its device and holds nothing yet that could be measured."""
+    device = getattr(worker, "device", None)
+    tensor_rank, pipeline_rank = _ranks()
+    return WorkerRow(
+        tensor_parallel_rank=tensor_rank,
+        pipeline_parallel_rank=pipeline_rank,
+        device=str(device)[:64],
+        device_uuid=_uuid(device),
+    )
 
 
 def measure(worker: Any, kv_cache_config: Any) -> WorkerRow:
@@ -16,12 +30,8 @@ def measure(worker: Any, kv_cache_config: Any) -> WorkerRow:
     device = getattr(worker, "device", None)
     caches = getattr(getattr(worker, "model_runner", None), "kv_caches", None)
     blocks = getattr(kv_cache_config, "num_blocks", None)
-    tensor_rank, pipeline_rank = _ranks()
-    return WorkerRow(
-        tensor_parallel_rank=tensor_rank,
-        pipeline_parallel_rank=pipeline_rank,
-        device=str(device)[:64],
-        device_uuid=_uuid(device),
+    return msgspec.structs.replace(
+        introduce(worker),
         kv_bytes=None if caches is None else storage_bytes(tensors_in(caches)),
         kv_blocks=None if blocks is None else int(blocks),
         parameter_bytes=_parameter_bytes(worker, device),

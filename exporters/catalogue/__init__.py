@@ -10,14 +10,19 @@ from __future__ import annotations
 from exporters.catalogue import (
     agent,
     allocation,
+    allocator,
+    device,
+    driver_calls,
     encoder,
     engine,
     groups,
     hooks,
+    host,
     kv,
     link,
     members,
     retained,
+    scraped,
     sources,
     speculation,
     support,
@@ -25,19 +30,25 @@ from exporters.catalogue import (
     tiers,
     verdicts,
     waiting,
+    waterfall,
     work,
 )
 from exporters.catalogue.agent import *
 from exporters.catalogue.allocation import *
+from exporters.catalogue.allocator import *
 from exporters.catalogue.base import Metric as Metric
+from exporters.catalogue.device import *
+from exporters.catalogue.driver_calls import *
 from exporters.catalogue.encoder import *
 from exporters.catalogue.engine import *
 from exporters.catalogue.groups import *
 from exporters.catalogue.hooks import *
+from exporters.catalogue.host import *
 from exporters.catalogue.kv import *
 from exporters.catalogue.link import *
 from exporters.catalogue.members import *
 from exporters.catalogue.retained import *
+from exporters.catalogue.scraped import *
 from exporters.catalogue.sources import *
 from exporters.catalogue.speculation import *
 from exporters.catalogue.support import *
@@ -45,12 +56,14 @@ from exporters.catalogue.tenants import *
 from exporters.catalogue.tiers import *
 from exporters.catalogue.verdicts import *
 from exporters.catalogue.waiting import *
+from exporters.catalogue.waterfall import *
 from exporters.catalogue.work import *
 
 _SUBJECTS = (
     agent,
     engine,
     members,
+    allocator,
     kv,
     retained,
     groups,
@@ -63,6 +76,11 @@ _SUBJECTS = (
     waiting,
     support,
     sources,
+    device,
+    waterfall,
+    host,
+    scraped,
+    driver_calls,
     hooks,
     link,
     verdicts,

@@ -56,5 +56,6 @@ MEMBERS_UNJOINED = Metric(
     "gauge",
     "processes",
     (),
-    "Workers and API servers whose engine core is not connected to this agent: it is gone, or on another node.",
+    "Workers and API servers whose engine core is not connected to this agent: it still loads, is gone, or on another "
+    "node.",
 )

@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly AGENT=.venv/agent ENGINE=.venv/engine
 readonly TORCH=2.13.0
-# What vLLM's compiled parts load and a bare Debian lacks.
-readonly APT_PACKAGES=(libnuma1)
+# What vLLM's compiled parts load and a bare Debian lacks; what times driver calls in the tests.
+readonly APT_PACKAGES=(libnuma1 bpftrace)
 
 say() { printf '[kvtide] %s\n' "$*"; }
 die() {

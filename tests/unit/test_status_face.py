@@ -108,8 +108,9 @@ def test_a_silent_engine_shows_why_and_no_values(width: int) -> None:
 
 def test_what_is_not_known_is_said_so() -> None:
     pool = make_pool(cached_idle=None, empty=None, orphaned=None, block_bytes=None)
-    engine = make_engine(pool=pool, audit_supported=False, audit_reason="its manager is unknown", verdicts=())
-    text = words(drawn(make_state(engine)))
+    silent = {"audit_supported": False, "audit_reason": "its manager is unknown", "verdicts": (), "members": ()}
+    engine = make_engine(pool=pool, **silent)
+    text = words(drawn(make_state(engine, processes=(), failures=(), host=None)))
     assert "300 not known not known not known 1,000 8 3" in text
     assert "MiB" not in text
     assert "No exact accounting: its manager is unknown." in text

@@ -1,0 +1,110 @@
+"""What the scrapers report as state: one value per engine, with its label and what is to be thought of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agent.sources.scrape import judge
+from agent.sources.scrape.families import COUNTERS
+from agent.sources.scrape.labels import Labels, Wanted, name_of
+from agent.sources.scrape.page import MAX_ROWS, RowKey
+from agent.sources.scrape.pool import cannot, pool_of
+from agent.sources.scrape.scraper import Report, Seen
+from agent.sources.scrape.state import ScrapedEngine
+from agent.sources.scrape.targets import Target, TargetKey
+
+_NUMBERS = ("running", "waiting", "swapped", *COUNTERS)
+_Row = tuple[TargetKey, RowKey | None]
+
+
+class Engines:
+    """Makes the state; keeps the labels."""
+
+    def __init__(self) -> None:
+        self._labels = Labels()
+
+    def of(self, targets: Mapping[TargetKey, Target], now: float) -> tuple[tuple[ScrapedEngine, ...], int]:
+        """Return the engines by label, and how many there are beyond those. ``now``: on the scrapers' clock."""
+        reports = {key: target.scraper.report() for key, target in targets.items()}
+        rows: list[_Row] = []
+        for key, report in reports.items():  # before its first page a server stands for itself
+            rows += [(key, row) for row in sorted(report.rows)] or [(key, None)]
+        left_out = sum(report.left_out for report in reports.values()) + max(0, len(rows) - MAX_ROWS)
+        rows = rows[:MAX_ROWS]
+        labels = self._labels.give(_wanted(rows, targets, reports))
+        engines = [
+            _engine(targets[key], reports[key], row, label=labels[(*key, *(row or ()))], now=now) for key, row in rows
+        ]
+        return tuple(sorted(engines, key=lambda engine: engine.engine)), left_out
+
+
+def _wanted(
+    rows: Iterable[_Row], targets: Mapping[TargetKey, Target], reports: Mapping[TargetKey, Report]
+) -> Iterator[Wanted]:
+    for key, row in rows:
+        others = reports[key].rows
+        name = name_of(
+            given=targets[key].name,
+            hint=targets[key].hint,
+            model=row.model if row else "",
+            models=len({other.model for other in others}),
+            rank=row.rank if row else "",
+            ranked=row is not None and len({other.rank for other in others if _ranks(other, row)}) > 1,
+        )
+        yield Wanted((*key, *(row or ())), name)
+
+
+def _ranks(one: RowKey, other: RowKey) -> bool:
+    return one._replace(rank="") == other._replace(rank="")
+
+
+def _engine(target: Target, report: Report, row: RowKey | None, *, label: str, now: float) -> ScrapedEngine:
+    values: dict[str, Any] = {
+        "engine": label,
+        "url": target.url,
+        "kind": row.kind if row else target.kind,
+        "found": "config" if target.pid is None else "process",
+        "pid": target.pid,
+        "model": row.model if row else "",
+        "index": row.rank if row else "",
+        "phase": report.phase,
+        "reason": report.reason,
+        "page_age_seconds": None if report.taken is None else now - report.taken + report.page_age,
+        "scrapes": report.scrapes,
+        "failures": report.failures,
+        "scrape_seconds": report.seconds,
+        "bad_values": {},
+        "resets": 0,
+        "cannot": {},
+    }
+    if row is not None:
+        seen = report.rows[row]
+        values |= {"bad_values": seen.bad, "resets": seen.trend.resets}
+        if report.phase == "up":
+            values |= _said(seen, values["page_age_seconds"])
+    return ScrapedEngine(**values)
+
+
+def _said(seen: Seen, page_age: float) -> dict[str, Any]:
+    """Return what a page that was read says of an engine, and what is to be thought of it."""
+    reading, trend = seen.reading, seen.trend
+    bad = tuple(judge.bad_metric(seen.rejected))
+    if why := judge.stale(reading, trend, page_age):
+        found = (judge.stale_finding(why), *bad)
+        return {"phase": "stale", "reason": why, "findings": found, "judged": ("sensor_stale", "bad_metric")}
+    pool = pool_of(reading, seen.info)
+    numbers = {name: None if (value := getattr(reading, name)) is None else int(value) for name in _NUMBERS}
+    return {
+        **numbers,
+        **{name: getattr(pool, name) for name in pool.__struct_fields__},
+        "usage_ratio": reading.usage,
+        "prompt_tokens_per_second": trend.prompt_tokens_per_second,
+        "generation_tokens_per_second": trend.generation_tokens_per_second,
+        "prefix_hit_ratio": trend.prefix_hit_ratio,
+        "growth_per_minute": trend.growth.per_minute if trend.growth else None,
+        "growth_acceleration": trend.growth.acceleration if trend.growth else None,
+        "findings": (*judge.findings(reading, trend), *bad),
+        "judged": (*judge.judged(reading, trend), "sensor_stale", "bad_metric"),
+        "cannot": cannot(pool, reading, rejected=bool(bad)),
+    }

@@ -1,0 +1,54 @@
+"""A GPU's waterfall as immutable values. Sizes are bytes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+# In the order in which they are drawn.
+PartName = Literal[
+    "weights",
+    "kv_held",
+    "kv_cached_idle",
+    "kv_empty",
+    "kv_unsplit",
+    "graphs",
+    "torch_active",
+    "torch_inactive",
+    "context",
+    "other_processes",
+    "driver",
+    "free",
+]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One part of a GPU's memory. ``owner``: the engine, ``torch/NAME`` for a PyTorch process, empty for the GPU's own.
+
+    ``error_bytes``: how far from the truth it may be, by what its source can tell and by readings that are not of one
+    moment. ``count``: how many processes it is of.
+    """
+
+    part: PartName
+    bytes: int
+    error_bytes: int
+    owner: str = ""
+    count: int = 1
+
+
+class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU, or one MIG instance: ``total_bytes`` = all parts + ``unattributed_bytes``.
+
+    ``unattributed_bytes`` is the remainder and never folded into a part; below zero the parts claim more than there is.
+    ``error_bytes``: the parts' errors added up. ``total_bytes`` and the remainder are None where no sum is claimed;
+    ``reasons`` say why, and what the remainder has in it for want of a source.
+    """
+
+    gpu: str
+    uuid: str
+    total_bytes: int | None
+    parts: tuple[Part, ...]
+    unattributed_bytes: int | None
+    error_bytes: int
+    reasons: tuple[str, ...] = ()

@@ -1,0 +1,446 @@
+"""The source as a whole, over real servers and real processes on loopback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from agent.config import load
+from agent.errors import ConfigError
+from agent.sources.config import ScrapeConfig, SourcesConfig
+from agent.sources.registry import sources_of
+from agent.sources.scrape.discovery import Discovery, Server
+from agent.sources.scrape.labels import Labels, Wanted
+from agent.sources.scrape.serving import serving_of
+from agent.sources.scrape.source import ScrapeSource
+from agent.sources.scrape.state import ScrapedEngine, ScrapedState
+from tests.bed.net import free_port
+from tests.bed.pages import Load, Reply, page, serving
+from tests.unit.support import eventually
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., ScrapeSource]]:
+    """Start a source on these servers, ten scrapes a second; all end after the test."""
+    started: list[ScrapeSource] = []
+
+    def begin(*engines: dict[str, object], **changes: object) -> ScrapeSource:
+        config = ScrapeConfig(engines=engines, period_seconds=0.5, **changes)
+        started.append(ScrapeSource(config))
+        return started[-1]
+
+    yield begin
+    for source in started:
+        source.close()
+
+
+def engine(source: ScrapeSource, label: str) -> ScrapedEngine:
+    found = [each for each in source.read().engines if each.engine == label]
+    return found[0] if found else pytest.fail(f"no {label} among {[each.engine for each in source.read().engines]}")
+
+
+def engines(state: ScrapedState) -> dict[str, str]:
+    return {each.engine: each.phase for each in state.engines}
+
+
+# -- attach -----------------------------------------------------------------------------------------------
+
+
+def test_an_engine_is_followed_as_its_page_changes(start: Callable[..., ScrapeSource]) -> None:
+    with serving(page(load=Load(usage=0.25))) as server:
+        source = start({"url": server.url, "name": "a"})
+        eventually(lambda: engine(source, "a").phase == "up")
+        found = engine(source, "a")
+        assert (found.usage_ratio, found.running, found.waiting, found.preemptions) == (0.25, 3, 2, 5)
+        assert (found.capacity_blocks, found.held_blocks, found.held_tokens) == (1000, 250, 4004)
+        assert (found.model, found.index, found.kind, found.found, found.pid) == (
+            "org/model",
+            "0",
+            "vllm",
+            "config",
+            None,
+        )
+        assert "tenants, sessions and requests" in found.cannot
+        assert not found.findings
+        server.answer = lambda _: Reply(page(load=Load(usage=0.97)))
+        eventually(lambda: engine(source, "a").usage_ratio == 0.97)
+        assert [each.kind for each in engine(source, "a").findings] == ["kv_pressure"]
+
+
+def test_one_that_is_down_costs_the_other_nothing_and_comes_back(start: Callable[..., ScrapeSource]) -> None:
+    with serving(page()) as fine, serving(page()) as broken:
+        source = start({"url": fine.url, "name": "fine"}, {"url": broken.url, "name": "broken"}, timeout_seconds=0.5)
+        eventually(lambda: engines(source.read()) == {"fine": "up", "broken": "up"})
+
+        def hang(_: str) -> Reply:
+            broken.let_go.wait(30)
+            return Reply(page())
+
+        broken.answer = hang
+        eventually(lambda: engine(source, "broken").phase == "down")
+        found = engine(source, "broken")
+        assert found.reason == "no whole page within 0.5 s"
+        assert found.usage_ratio is None, "never the last value for ever"
+        assert found.running is None
+        assert found.judged == ()
+        before = engine(source, "fine").scrapes
+        eventually(lambda: engine(source, "fine").scrapes > before + 1)
+        assert engine(source, "fine").failures == 0
+        broken.let_go.set()
+        eventually(lambda: engine(source, "broken").phase == "up")
+
+
+def test_phases_and_reasons(start: Callable[..., ScrapeSource]) -> None:
+    port = free_port()
+    with serving("<html>\n") as html, serving(lambda _: Reply("no", status=401)) as closed:
+        source = start({"url": html.url}, {"url": closed.url}, {"url": f"http://127.0.0.1:{port}"})
+        eventually(lambda: all(each.reason != "not read yet" for each in source.read().engines))
+        assert {each.engine: (each.phase, each.reason) for each in source.read().engines} == {
+            "engine-1": ("bad_page", "it is a page for people (HTML), not one of metrics"),
+            "engine-2": ("down", "HTTP 401: it wants a token: see bearer_token_file"),
+            "engine-3": ("down", f"nobody listens at 127.0.0.1:{port}"),
+        }
+
+
+def test_labels_are_models_ranks_and_unique(start: Callable[..., ScrapeSource]) -> None:
+    two_ranks = page(engine="0", model_name="m") + page(engine="1", model_name="m")
+    kept = "\n".join(each for each in two_ranks.splitlines() if "org/model" not in each) + "\n"
+    with serving(kept) as ranked, serving(page()) as one, serving(page()) as other:
+        source = start({"url": ranked.url}, {"url": one.url}, {"url": other.url})
+        eventually(lambda: "down" not in engines(source.read()).values())
+        assert set(engines(source.read())) == {"m-dp0", "m-dp1", "org/model", "org/model~2"}
+
+
+def test_values_that_cannot_be_are_counted_by_reason(start: Callable[..., ScrapeSource]) -> None:
+    text = page().replace(
+        'kv_cache_usage_perc{engine="0",model_name="org/model"} 0.25',
+        'kv_cache_usage_perc{engine="0",model_name="org/model"} -0.38',
+    )
+    assert "-0.38" in text
+    with serving(text) as server:
+        source = start({"url": server.url, "name": "a"})
+        eventually(lambda: engine(source, "a").bad_values.get("negative", 0) >= 2)
+        found = engine(source, "a")
+        assert (found.phase, found.usage_ratio, found.running) == ("up", None, 3)
+        assert [each.kind for each in found.findings] == ["bad_metric"]
+
+
+def test_a_page_from_a_cache_is_stale(start: Callable[..., ScrapeSource]) -> None:
+    with serving(lambda _: Reply(page(), headers={"Age": "90"})) as server:
+        source = start({"url": server.url, "name": "a"})
+        eventually(lambda: engine(source, "a").phase == "stale")
+        assert engine(source, "a").usage_ratio is None
+    with serving(lambda _: Reply(page(), headers={"Age": "9"})) as server:
+        source = start({"url": server.url, "name": "a"})
+        eventually(lambda: engine(source, "a").phase == "up")
+
+
+def test_the_state_is_json() -> None:
+    state = ScrapeSource(ScrapeConfig()).read()
+    assert msgspec.json.decode(msgspec.json.encode(state)) == {"engines": [], "passed_over": [], "left_out": 0}
+
+
+# -- settings ---------------------------------------------------------------------------------------------
+
+
+def scraping(**changes: object) -> list[str]:
+    sources = sources_of(SourcesConfig.model_validate({"device": {"enabled": False}, "scrape": changes}))
+    return [source.NAME for source in sources if source.NAME == "scrape"]
+
+
+def test_nothing_is_scraped_that_nobody_asked_for() -> None:
+    assert scraping() == []
+    assert scraping(discover=True) == ["scrape"]
+    assert scraping(engines=[{"url": "http://127.0.0.1:1"}]) == ["scrape"]
+
+
+def test_the_parser_is_not_imported_before_there_is_a_page() -> None:
+    code = "import agent.daemon, sys; sys.exit('prometheus_client' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("engines", "refusal"),
+    [
+        ("[{url: 'ftp://a'}]", "must be a URL such as"),
+        ("[{url: '127.0.0.1:8000'}]", "must be a URL such as"),
+        ("[{url: 'http://u:p@a'}]", "must not hold a password"),
+        ("[{url: 'http://a:99999'}]", "Port out of range"),
+        ("[{url: 'http://a/b c'}]", "without spaces"),
+        ("[{url: 'http://a/é'}]", "must be ASCII"),
+        ("[{url: 'http://a'}, {url: 'http://a'}]", "the url http://a is there twice"),
+        ("[{url: 'http://a', name: x}, {url: 'http://b', name: x}]", "the name x is there twice"),
+        ("[{url: 'http://a', name: ''}]", "at least 1 character"),
+        ("[{name: a}]", "Field required"),
+    ],
+)
+def test_mistakes_in_the_settings_are_named(tmp_path: Path, engines: str, refusal: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(f"sources: {{scrape: {{engines: {engines}}}}}")
+    with pytest.raises(ConfigError, match=refusal):
+        load(file, {})
+
+
+# -- labels -----------------------------------------------------------------------------------------------
+
+
+def test_a_label_stays_with_its_engine_and_comes_free_with_it() -> None:
+    labels = Labels()
+    assert labels.give([Wanted(("1",), "m"), Wanted(("2",), "m")]) == {("1",): "m", ("2",): "m~2"}
+    assert labels.give([Wanted(("2",), "m"), Wanted(("1",), "m")]) == {("1",): "m", ("2",): "m~2"}
+    assert labels.give([Wanted(("2",), "m"), Wanted(("3",), "m")]) == {("2",): "m~2", ("3",): "m"}
+    assert labels.give([Wanted(("2",), "n"), Wanted(("3",), "m")]) == {("2",): "n", ("3",): "m"}
+
+
+# -- discovery --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("vllm serve m", ("vllm", "m", None, None, False, True)),
+        ("/usr/bin/python3 /usr/local/bin/vllm serve org/m --port 9000", ("vllm", "org/m", None, 9000, False, True)),
+        ("python3.12 -u -X dev /bin/vllm serve --model m --port=9", ("vllm", "m", None, 9, False, True)),
+        (
+            "python -m vllm.entrypoints.openai.api_server --model m --served-model-name n --host 0.0.0.0",
+            ("vllm", "n", "0.0.0.0", None, False, True),
+        ),
+        ("python -m vllm serve m --ssl-certfile c.pem", ("vllm", "m", None, None, True, True)),
+        ("python a/vllm/entrypoints/openai/api_server.py --model m", ("vllm", "m", None, None, False, True)),
+        ("vllm serve m --headless", ("vllm", "m", None, None, False, False)),
+        ("vllm serve m --uds /run/x", ("vllm", "m", None, None, False, False)),
+        ("vllm serve m --port x", ("vllm", "m", None, None, False, True)),
+        ("python -m sglang.launch_server --model-path m --port 30001", ("sglang", "m", None, 30001, False, True)),
+        ("sglang serve --model_path m", ("sglang", "m", None, None, False, True)),
+        ("vllm bench serve", None),
+        ("vim vllm serve", None),
+        ("tini -- vllm serve m", None),
+        ("python -c pass vllm serve", None),
+        ("python -m vllm.entrypoints.openai.run_batch", None),
+        ("python", None),
+        ("python -m", None),
+        ("", None),
+    ],
+)
+def test_servers_are_known_by_their_command_lines(command: str, expected: tuple[object, ...] | None) -> None:
+    assert serving_of(command.split()) == expected
+
+
+SERVER = """
+import os, socket, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+page = open(sys.argv[-1]).read().encode()
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(page)
+    def log_message(self, *_):
+        pass
+server = HTTPServer(("127.0.0.1", int(os.environ["TEST_PORT"])), Handler, bind_and_activate=False)
+server.server_bind()
+print("bound", flush=True)
+sys.stdin.readline()
+server.server_activate()
+if os.environ.get("TEST_FORK") and os.fork() == 0:
+    sys.stdin.read()
+    sys.exit()
+print("listening", flush=True)
+server.serve_forever()
+"""
+
+
+class Process:
+    """A process with the command line of ``vllm serve`` that serves a page once it is told to listen."""
+
+    def __init__(self, folder: Path, *arguments: str, port: int, **environment: str) -> None:
+        script, text = folder / "vllm", folder / "page"
+        script.write_text(SERVER)
+        text.write_text(page())
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), "serve", "org/model", *arguments, str(text)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TEST_PORT": str(port), **environment},
+        )
+        self.said("bound")
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def said(self, word: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == f"{word}\n"
+
+    def listen(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        self.said("listening")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def begin(*arguments: str, **options: object) -> Process:
+        started.append(Process(tmp_path, *arguments, **options))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.end()
+
+
+def found_by(discovery: Discovery, *processes: Process) -> list[Server]:
+    """Those of this test: others may run on this machine."""
+    pids = {process.pid for process in processes}
+    family = pids | {child.pid for pid in pids for child in psutil.Process(pid).children()}
+    return [server for server in discovery.look()[0] if server.pid in family]
+
+
+def test_a_server_is_found_once_it_listens(run: Callable[..., Process]) -> None:
+    port = free_port()
+    process = run("--port", str(port), port=port)
+    discovery = Discovery(set)
+    assert found_by(discovery, process) == []
+    process.listen()
+    (server,) = found_by(discovery, process)
+    assert (server.pid, server.url, server.kind, server.model) == (
+        process.pid,
+        f"http://127.0.0.1:{port}",
+        "vllm",
+        "org/model",
+    )
+    assert found_by(discovery, process) == [server]
+
+
+def test_a_port_that_only_a_file_of_settings_names_is_found(run: Callable[..., Process]) -> None:
+    port = free_port()
+    process = run(port=port)
+    process.listen()
+    (server,) = found_by(Discovery(set), process)
+    assert server.url == f"http://127.0.0.1:{port}"
+
+
+def test_a_fork_is_no_second_server(run: Callable[..., Process]) -> None:
+    port = free_port()
+    process = run("--port", str(port), port=port, TEST_FORK="1")
+    process.listen()
+    assert psutil.Process(process.pid).children()
+    (server,) = found_by(Discovery(set), process)
+    assert server.pid == process.pid
+
+
+def test_one_whose_hooks_report_is_passed_over(run: Callable[..., Process]) -> None:
+    port = free_port()
+    process = run("--port", str(port), port=port, TEST_FORK="1")
+    process.listen()
+    (child,) = psutil.Process(process.pid).children()
+    hooked: set[int] = set()
+    discovery = Discovery(lambda: hooked)
+    assert found_by(discovery, process)
+    for pid in (process.pid, child.pid):
+        hooked = {pid}
+        servers, passed = discovery.look()
+        assert process.pid not in {server.pid for server in servers}
+        assert [each.reason for each in passed if each.pid == process.pid] == ["its hooks report"]
+    hooked = set()
+    assert found_by(discovery, process)
+
+
+def test_a_shell_that_becomes_a_server_is_found(run: Callable[..., Process], tmp_path: Path) -> None:
+    port = free_port()
+    discovery = Discovery(set)
+    waiting = subprocess.Popen(
+        ["sh", "-c", f"read x; exec {sys.executable} {tmp_path}/vllm serve m --port {port} page"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "TEST_PORT": str(port)},
+    )
+    try:
+        (tmp_path / "vllm").write_text(SERVER)
+        (tmp_path / "page").write_text(page())
+        discovery.look()
+        assert waiting.stdin is not None
+        assert waiting.stdout is not None
+        waiting.stdin.write("\n\n")
+        waiting.stdin.flush()
+        assert [waiting.stdout.readline(), waiting.stdout.readline()] == ["bound\n", "listening\n"]
+        found = [any(server.pid == waiting.pid for server in discovery.look()[0]) for _ in range(8)]
+        assert True in found
+    finally:
+        waiting.kill()
+        waiting.communicate()
+
+
+def test_a_server_that_is_found_is_scraped_until_it_ends(run: Callable[..., Process]) -> None:
+    port = free_port()
+    process = run("--port", str(port), port=port)
+    process.listen()
+    clock = Clock()
+    source = ScrapeSource(ScrapeConfig(discover=True, period_seconds=0.5), hooked=all_but(process.pid), clock=clock)
+    try:
+        eventually(lambda: [each.phase for each in source.read().engines] == ["up"])
+        (found,) = source.read().engines
+        assert (found.engine, found.found, found.pid, found.usage_ratio) == ("org/model", "process", process.pid, 0.25)
+        process.end()
+        eventually(lambda: source.read().engines[0].phase == "down")
+        clock.ahead += 11
+        assert source.read().engines == ()
+    finally:
+        source.close()
+
+
+def test_a_server_that_the_settings_name_is_not_scraped_twice(run: Callable[..., Process]) -> None:
+    port = free_port()
+    process = run("--port", str(port), port=port)
+    process.listen()
+    config = ScrapeConfig(
+        engines=[{"url": f"http://127.0.0.1:{port}/", "name": "a"}], discover=True, period_seconds=0.5
+    )
+    source = ScrapeSource(config, hooked=all_but(process.pid))
+    try:
+        eventually(lambda: engines(source.read()) == {"a": "up"})
+    finally:
+        source.close()
+
+
+def all_but(pid: int) -> Callable[[], set[int]]:
+    """Nothing else on this machine is this test's to scrape."""
+    return lambda: set(psutil.pids()) - {pid}
+
+
+class Clock:
+    """Real seconds, and what the test adds."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def test_all_that_was_started_is_closed(start: Callable[..., ScrapeSource]) -> None:
+    with serving(page()) as server:
+        source = start({"url": server.url, "name": "a"})
+        eventually(lambda: engine(source, "a").phase == "up")
+        source.close()
+        eventually(lambda: not any(thread.name == "kvtide-scrape" for thread in threading.enumerate()))
