@@ -67,7 +67,7 @@ def _segment(row: Any, place: Place, checks: Checks, interning: Interning) -> Se
     kind = row.get("segment_type")
     if kind is None:
         checks.note("segments don't say whether they are small or large: taken from their size")
-    elif kind not in {"small", "large"}:
+    elif kind not in ("small", "large"):
         raise checks.wrong((*place, "segment_type"), kind, "small or large")
     expandable = row.get("is_expandable")
     if expandable is not None and type(expandable) is not bool:

@@ -11,6 +11,7 @@ import os
 import pickle
 import pickletools
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.snapshot.analyse import analyse
 from agent.snapshot.errors import SnapshotError
 from agent.snapshot.load import load
 from agent.snapshot.read import read
@@ -194,6 +196,38 @@ def _small_snapshot() -> bytes:
     for address in addresses[::2]:
         bed.free(address)
     return pickle.dumps(bed.snapshot())
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if place:
+        yield place
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, inner in items:
+        yield from _places(inner, (*place, key))
+
+
+def _with(value: Any, place: tuple[Any, ...], odd: Any) -> Any:
+    if not place:
+        return odd
+    inner = _with(value[place[0]], place[1:], odd)
+    if isinstance(value, dict):
+        return value | {place[0]: inner}
+    return type(value)(inner if n == place[0] else old for n, old in enumerate(value))
+
+
+@pytest.mark.parametrize("odd", [None, True, -1, 2**70, 1.5, "odd", [], [[]], {}, {"odd": {}}], ids=repr)
+def test_whatever_stands_in_any_place_it_is_read_or_refused(tmp_path: Path, odd: Any) -> None:
+    """Each place of a small snapshot, segments, blocks, frames and traces, gets a value of another kind."""
+    bed = AllocatorBed()
+    first, _ = (bed.alloc(size << 16, frames) for size, frames in enumerate(stacks(2, depth=2), start=1))
+    bed.free(first)
+    snapshot = bed.snapshot()
+    path, places = tmp_path / "odd.json", list(_places(snapshot))
+    assert len(places) > 100
+    for place in places:
+        path.write_bytes(pickle.dumps(_with(snapshot, place, odd)))
+        with contextlib.suppress(SnapshotError):
+            analyse(read(path), "odd")
 
 
 def test_cut_files_say_so(tmp_path: Path) -> None:
