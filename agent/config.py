@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import pydantic
 import yaml
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, Field
 
 from agent.errors import ConfigError
 from agent.sources.config import Section, SourcesConfig
@@ -145,10 +145,8 @@ def _one_line(where: str, error: pydantic.ValidationError, overrides: dict[str, 
 
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:
-    model: type[BaseModel] = AgentConfig
+    model: Any = AgentConfig
     for part in path:
-        annotation = model.model_fields[str(part)].annotation
-        if not isinstance(annotation, type) or not issubclass(annotation, BaseModel):
-            return []
-        model = annotation
+        # The number of an item of a list: the list's type is tuple[Section, ...].
+        model = get_args(model)[0] if isinstance(part, int) else model.model_fields[part].annotation
     return list(model.model_fields)

@@ -18,6 +18,7 @@ from agent.engines import EngineTable
 from agent.errors import ConfigError, KvtideError
 from agent.link import LinkServer
 from agent.sources.device.source import DeviceSource
+from agent.sources.host.source import HostSource
 from agent.sources.host.wiring import device_holders, starts, watched
 from agent.sources.registry import sources_of
 from agent.sources.runner import Sources
@@ -29,7 +30,9 @@ from exporters.http import build_app
 logger = logging.getLogger("kvtide.agent")
 
 TICK_SECONDS = 0.25
+SERVER_SECONDS = 1.0
 READINGS_SECONDS = 1.0  # what the sources have read is looked at so often
+SEEN_SECONDS = 2.0  # the sources see no older snapshot than that, whether anybody else asks for one or not
 
 
 class Agent:
@@ -52,6 +55,7 @@ class Agent:
         self._started_at = time.time()
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
+        self._snapshot_at = -SEEN_SECONDS
         self._not_ready = "starting"
         self._stop = asyncio.Event()
 
@@ -92,17 +96,18 @@ class Agent:
         finally:
             self._link.close()
             self._sources.close()
-            server.should_exit = True
+            server.end()
             await serving
 
     def snapshot(self) -> AgentState:
         """Return the state as it is now."""
         if self._snapshot is None or self._snapshot_version != self._table.version:
             now, unix_now = time.monotonic(), time.time()
-            self._snapshot_version = self._table.version
+            self._snapshot_version, self._snapshot_at = self._table.version, now
             sources, readings = self._sources.readings()
             engines, processes = self._table.states(now, unix_now), self._table.processes(now)
-            devices = readings.get(DeviceSource.NAME)
+            devices, host = readings.get(DeviceSource.NAME), readings.get(HostSource.NAME)
+            pids = host.host_pids if host is not None else None
             self._snapshot = AgentState(
                 at=unix_now,
                 version=__version__,
@@ -116,7 +121,7 @@ class Agent:
                 failures=self._table.failures.failures(),
                 failure_counts=self._table.failures.counts(now),
                 sources=sources,
-                waterfalls=waterfalls(devices.gpus, engines, processes) if devices is not None else (),
+                waterfalls=waterfalls(devices.gpus, engines, processes, host_pids=pids) if devices else (),
                 **readings,
             )
         return self._snapshot
@@ -128,7 +133,8 @@ class Agent:
         if now >= self._next_readings:
             self._next_readings = now + READINGS_SECONDS
             self._table.version += 1
-            self.snapshot()  # the sources look at it, whether anybody else does or not
+            if now - self._snapshot_at >= SEEN_SECONDS:
+                self.snapshot()
         problem = self._link.heal()
         if problem != self._not_ready:
             self._not_ready = problem
@@ -140,7 +146,22 @@ class Agent:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own: the daemon has them."""
+    """uvicorn without signal handlers of its own, for the daemon has them, and without its ten wake-ups a second."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        """Stop serving, in order."""
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Wait for the end; once a second, answers get a new date."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), SERVER_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -47,6 +47,7 @@ class EngineTable:
         self._gone_after = gone_after_periods
         self._engines: dict[str, _Engine] = {}
         self._members = MemberTable(gone_after_periods)
+        self._asked, self._answer = (-1, 0.0), Joined({}, 0)
         self.failures = FailureLog()
         self.version = 0
 
@@ -124,7 +125,10 @@ class EngineTable:
         return self._members.processes(now)
 
     def _joined(self, now: float) -> Joined:
-        return self._members.join(self._cores(), now)
+        asked = self.version, now
+        if asked != self._asked:  # twice for each state
+            self._asked, self._answer = asked, self._members.join(self._cores(), now)
+        return self._answer
 
     def _cores(self) -> Iterator[Core]:
         return (Core(key, e.label, e.hello, e.link_up) for key, e in self._engines.items())

@@ -143,9 +143,10 @@ class AllocationRow(Message, frozen=True, kw_only=True):
     ``blocks_taken_total``: out of the free queue, by such a call or by a prefix hit. ``wait_seconds``: from a request's
     first refused attempt to its success. ``refused_total``: attempts to admit a request that memory refused;
     ``preempted_total``: running requests put back for memory, None where this vLLM does not show them.
-    ``consecutive_refusals``: since blocks were last granted to a waiting request. ``most_retries``: of the waiting
-    request with the most refused attempts; ``over_three_retries_total``: requests that were refused more than three
-    times. ``waiting_refused``: requests that wait now after a refusal, the oldest since ``oldest_refused_seconds``.
+    ``consecutive_refusals``: since blocks were last granted to a waiting request; those of one request count once until
+    another has let its blocks go. ``most_retries``: of the waiting request with the most refused attempts, counted so
+    too; ``over_three_retries_total``: requests that were refused more than three times. ``waiting_refused``: requests
+    that wait now after a refusal, the oldest since ``oldest_refused_seconds``.
     """
 
     block_seconds: Histogram

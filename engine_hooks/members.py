@@ -25,6 +25,8 @@ class WorkerRow(Message, frozen=True, kw_only=True):
     ``device``: as torch writes it ("cpu", "cuda:0"), in this process's own numbering; ``device_uuid``: the driver's
     name for it, empty where there is none. ``kv_bytes``: storages of the KV cache, each counted once however many
     layers lie on it; ``kv_blocks``: blocks in them, the null block included. ``parameter_bytes``: weights and buffers.
+    ``draft_bytes``: those of the draft model that the model does not share; ``lora_bytes``: slots for adapters.
+    ``encoder_cache_bytes`` is of now: None where the model has no encoder for other inputs than text.
     """
 
     tensor_parallel_rank: Count
@@ -34,6 +36,9 @@ class WorkerRow(Message, frozen=True, kw_only=True):
     kv_bytes: Size | None = None
     kv_blocks: Count | None = None
     parameter_bytes: Size | None = None
+    draft_bytes: Size | None = None
+    lora_bytes: Size | None = None
+    encoder_cache_bytes: Size | None = None
 
 
 class FrontendRow(Message, frozen=True, kw_only=True):

@@ -6,13 +6,14 @@ import gzip
 
 from agent.state import AgentState
 from exporters.collectors import COLLECTORS
-from exporters.text import text_of
+from exporters.text import Text
 
 
 class Exposition:
     """Caches the text of the last state, plain and compressed, so that many scrapers cost one rendering."""
 
     def __init__(self) -> None:
+        self._text = Text()
         self._state: AgentState | None = None
         self._plain = b""
         self._gzip: bytes | None = None
@@ -20,7 +21,7 @@ class Exposition:
     def render(self, state: AgentState, *, compressed: bool) -> bytes:
         """Return the exposition of ``state``."""
         if state is not self._state:
-            text = text_of(sample for collect in COLLECTORS for sample in collect(state))
+            text = self._text.of(sample for collect in COLLECTORS for sample in collect(state))
             self._plain, self._gzip, self._state = text.encode(), None, state
         if not compressed:
             return self._plain

@@ -11,7 +11,9 @@ from agent.errors import KvtideError
 
 def status(
     url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = "http://127.0.0.1:9477",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the state as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the state as JSON, or with --waterfall only the waterfalls.")
+    ] = False,
     waterfall: Annotated[
         bool, typer.Option("--waterfall", help="Show where each GPU's memory is, part by part.")
     ] = False,
@@ -24,6 +26,11 @@ def status(
     from agent.cli.client import AgentClient
 
     client = AgentClient(url)
+    if as_json and waterfall:
+        import msgspec
+
+        typer.echo(msgspec.json.encode(client.state().waterfalls).decode())
+        return
     if as_json:
         typer.echo(client.state_json().decode())
         return

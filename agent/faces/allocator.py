@@ -16,14 +16,17 @@ _NOTICED = 0.4  # fragmentation; of a part of the memory that matters
 _MATTERS = 0.05
 
 
-def lines(members: Iterable[MemberState]) -> Iterator[Line]:
-    """Yield a line per device of each member that tells of its allocator; members that have none in one line."""
+def lines(members: Iterable[MemberState], *, gpus: bool) -> Iterator[Line]:
+    """Yield a line per device of each member that tells of its allocator; members that have none in one line.
+
+    ``gpus``: this node has some; elsewhere that a process does not use one is not worth a line.
+    """
     without: dict[str, list[str]] = {}
     for member in members:
         if member.allocator is None:
             continue
         row, name = member.allocator.row, name_of(member)
-        if row.reason:
+        if row.reason and gpus:
             without.setdefault(row.reason, []).append(name)
         walks = {found.device: found for found in row.walk.devices} if row.walk is not None else {}
         for device in row.devices:

@@ -19,6 +19,7 @@ LINES_SHOWN = 12
 OLD_SECONDS = 86_400.0  # an XID of before is history
 LOST_REMEDY = "What ran on it has failed. The kernel's log (dmesg) says why; a reboot may bring it back."
 SILENT_REMEDY = "nvidia-smi hangs likely, too; the kernel's log (dmesg) may say why."
+COLUMNS = ("GPU", "used GiB", "", "free", "total", "reserved", "processes", "busy", "name")
 GOOD, WARN, DIM = "#009e73", "yellow", "dim"
 # Clocks held down for these are a fault of cooling or power; the others belong to a healthy card.
 _HARMFUL = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "reliability"}
@@ -28,10 +29,23 @@ def render(state: AgentState) -> RenderableType | None:
     """Return the GPUs, or why they are not read; None where that is not asked for."""
     if state.device is not None:
         return _panel(state.device, state.at)
-    for source in state.sources:
-        if source.source == "device":
-            return Text(f"GPUs are not read: {source.reason}.", style=DIM)
-    return None
+    why = absent(state)
+    return Text(why, style=DIM) if why else None
+
+
+def any_gpu(state: AgentState) -> bool:
+    """Whether the driver knows a GPU here."""
+    return state.device is not None and bool(state.device.gpus)
+
+
+def absent(state: AgentState) -> str:
+    """Say why GPUs are not read; empty where that is not asked for."""
+    return next((f"GPUs are not read: {row.reason}." for row in state.sources if row.source == "device"), "")
+
+
+def driver_of(devices: DevicesState) -> str:
+    """Return the versions of the driver and of the newest CUDA that it speaks."""
+    return f"driver {devices.driver or 'not known'}, CUDA {devices.cuda_driver or 'not known'}"
 
 
 def lines_of(gpus: tuple[GpuState, ...], now: float) -> list[Line]:
@@ -112,25 +126,25 @@ def _panel(devices: DevicesState, now: float) -> RenderableType:
             grid.add_row(Text(label, style="bold"), Text(text, style=style))
         body.append(grid)
     body.append(_table(devices.gpus) if devices.gpus else Text("The driver knows no GPU."))
-    driver = f"driver {devices.driver or 'not known'}, CUDA {devices.cuda_driver or 'not known'}"
     colour = GOOD if worst == DIM else worst
-    return Panel(Group(*body), title=Text(f"GPUs  {driver}"), title_align="left", border_style=colour)
+    return Panel(Group(*body), title=Text(f"GPUs  {driver_of(devices)}"), title_align="left", border_style=colour)
 
 
 def _table(gpus: tuple[GpuState, ...]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("GPU", no_wrap=True)
-    for name in ("used GiB", "", "free", "total", "reserved", "processes", "busy"):
+    table.add_column(COLUMNS[0], no_wrap=True)
+    for name in COLUMNS[1:-1]:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("name", no_wrap=True, overflow="ellipsis")
+    table.add_column(COLUMNS[-1], no_wrap=True, overflow="ellipsis")
     for gpu in gpus:
-        table.add_row(*_row(gpu), style="" if gpu.up else BAD)
+        table.add_row(*row_of(gpu), style="" if gpu.up else BAD)
         for instance in gpu.instances:
-            table.add_row(*_row(instance), style=DIM if instance.up else BAD)
+            table.add_row(*row_of(instance), style=DIM if instance.up else BAD)
     return table
 
 
-def _row(gpu: GpuState) -> tuple[str, ...]:
+def row_of(gpu: GpuState) -> tuple[str, ...]:
+    """Return a GPU's cells under :data:`COLUMNS`."""
     memory = gpu.memory
     sizes = ("-", "", "-", "-", "-") if gpu.up else ("lost" if gpu.lost else "silent", "", "-", "-", "-")
     if memory:

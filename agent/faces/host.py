@@ -18,6 +18,7 @@ from agent.state import AgentState
 from agent.units import human_bytes, human_seconds
 
 WARN = "yellow"
+NOTICED = 0.01  # locked memory, as a share of the host's: drivers and daemons lock a little everywhere
 KILLED_SECONDS = 3600.0  # how long a kill is shown
 _SHM = "/dev/shm"  # noqa: S108 - a word to print
 _SOURCES = {"host": "host", "driver_calls": "driver calls"}
@@ -26,11 +27,7 @@ _WORDS = {"warn": WARN, "page": BAD}
 
 def panel(state: AgentState) -> RenderableType | None:
     """Return the host as a panel; None where neither source has anything to say."""
-    lines = list(_host(state.host, state.at)) if state.host else []
-    if state.driver_calls:
-        lines += _driver(state.driver_calls)
-    down = {source.source: source.reason for source in state.sources if not source.up and source.reads}
-    lines += [Line(label, f"not read: {down[name]}", WARN) for name, label in _SOURCES.items() if name in down]
+    lines = lines_of(state)
     if not lines:
         return None
     grid = Table.grid(padding=(0, 2, 0, 0))
@@ -44,6 +41,15 @@ def panel(state: AgentState) -> RenderableType | None:
     styles = {line.style for line in lines}
     colour = next((style for style in (BAD, WARN) if style in styles), "grey50")
     return Panel(grid, title=Text("host"), title_align="left", border_style=colour)
+
+
+def lines_of(state: AgentState) -> list[Line]:
+    """Return what there is to say of the host and of driver calls."""
+    lines = list(_host(state.host, state.at)) if state.host else []
+    if state.driver_calls:
+        lines += _driver(state.driver_calls)
+    down = {source.source: source.reason for source in state.sources if not source.up and source.reads}
+    return lines + [Line(label, f"not read: {down[name]}", WARN) for name, label in _SOURCES.items() if name in down]
 
 
 def _host(host: HostState, now: float) -> Iterator[Line]:
@@ -76,7 +82,7 @@ def _memory(host: HostState) -> str:
         parts.append(f"{human_bytes(memory['available'])} of {human_bytes(memory['total'])} available")
     if swap := memory.get("swap_total"):
         parts.append(f"swap {human_bytes(swap - memory.get('swap_free', 0))} of {human_bytes(swap)}")
-    if locked := memory.get("locked"):
+    if (locked := memory.get("locked", 0)) >= NOTICED * memory.get("total", 0) > 0:
         parts.append(f"{human_bytes(locked)} locked")
     if host.shm:
         parts.append(f"{_SHM} {human_bytes(host.shm['used'])} of {human_bytes(host.shm['size'])}")
@@ -101,6 +107,8 @@ def _processes(host: HostState, engine: str, rows: list[ProcessState]) -> str:
             parts.append(f"{words} with {human_bytes(children.resident_bytes)}")
     for row in rows:
         if row.shm_size_bytes is not None and row.shm_used_bytes is not None:
+            if host.shm and host.shm["size"] == row.shm_size_bytes:
+                break  # it is the host's, which is told above
             parts.append(f"{_SHM} {human_bytes(row.shm_used_bytes)} of {human_bytes(row.shm_size_bytes)}")
             break
     place = rows[0].place

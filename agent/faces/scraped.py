@@ -17,22 +17,29 @@ from agent.units import human_bytes, human_seconds
 
 LABEL_WIDTH = 20
 PASSED_SHOWN = 4
+NOBODY = "No server of vLLM or SGLang without hooks is found on this host."
 LEVEL = 0.001  # growth in a minute that is none, as a share of the pool
 
 
 def render(state: AgentState) -> RenderableType | None:
     """Return the scraped engines, or why there are none although some are asked for; None where none are."""
     if state.scrape is None:
-        reason = next((source.reason for source in state.sources if source.source == "scrape"), None)
-        return None if reason is None else Text(f"Pages of engines are not read: {reason}.", style="dim")
+        why = absent(state)
+        return Text(why, style="dim") if why else None
     lines = list(lines_of(state.scrape))
     if not lines:
-        return Text("No server of vLLM or SGLang without hooks is found on this host.", style="dim")
+        return Text(NOBODY, style="dim")
     styles = {line.style for line in lines}
     border = BAD if BAD in styles else "yellow" if "yellow" in styles else "#009e73"
     return Panel(
         grid.table(lines) or Text(""), title=Text("engines without hooks"), title_align="left", border_style=border
     )
+
+
+def absent(state: AgentState) -> str:
+    """Say why no pages are read; empty where that is not asked for."""
+    reasons = (source.reason for source in state.sources if source.source == "scrape")
+    return next((f"Pages of engines are not read: {reason}." for reason in reasons), "")
 
 
 def lines_of(scraped: ScrapedState) -> Iterator[Line]:

@@ -36,16 +36,18 @@ def render(state: AgentState) -> RenderableType:
         parts.append(Text(f"agent not ready: {state.not_ready_reason}", style="bold #d55e00"))
     if not state.engines:
         parts.append(Text(f"No engine is connected at {state.link.socket}."))
-        parts.append(Text(invitation(state.link)))
+        parts.append(Text(invitation(state)))
         if turned_away := refusals(state.link):
             parts.append(Text(turned_away, style="yellow"))
     peers = peers_of((engine.engine, engine.detail) for engine in state.engines)
     for engine in state.engines:
         failed = [failure for failure in state.failures if failure.engine == engine.engine]
-        parts.append(_engine(engine, state.at, peers, failed))
+        parts.append(_engine(engine, state, peers, failed))
     engines = {engine.engine for engine in state.engines}
     others = [failure for failure in state.failures if failure.engine not in engines]
-    if processes := grid.table([*allocator.failures(others, state.at), *allocator.lines(state.processes)]):
+    if processes := grid.table(
+        [*allocator.failures(others, state.at), *allocator.lines(state.processes, gpus=devices.any_gpu(state))]
+    ):
         parts.append(Panel(processes, title=Text("processes"), title_align="left", border_style="grey50"))
     if without_hooks := scraped.render(state):
         parts.append(without_hooks)
@@ -56,7 +58,10 @@ def render(state: AgentState) -> RenderableType:
     return Group(*parts)
 
 
-def _engine(engine: EngineState, now: float, peers: Mapping[str, str], failed: Sequence[Failure]) -> RenderableType:
+def _engine(
+    engine: EngineState, state: AgentState, peers: Mapping[str, str], failed: Sequence[Failure]
+) -> RenderableType:
+    now = state.at
     # Text, for a plain string would be read as rich markup.
     title = Text(f"{engine.engine}  vLLM {engine.engine_version}  pid {engine.pid}  {engine.phase}")
     if engine.phase != "live":
@@ -65,7 +70,7 @@ def _engine(engine: EngineState, now: float, peers: Mapping[str, str], failed: S
             quiet.append(fallen)
         return Panel(Group(*quiet), title=title, title_align="left", border_style="yellow")
     told = detail.lines_of(engine.detail, peers) if engine.detail else []
-    memory = [*allocator.failures(failed, now), *allocator.lines(engine.members)]
+    memory = [*allocator.failures(failed, now), *allocator.lines(engine.members, gpus=devices.any_gpu(state))]
     bad = any(verdict.phase != "resolved" for verdict in engine.verdicts) or any(
         line.style == BAD for line in [*told, *memory]
     )

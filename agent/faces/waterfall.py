@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -17,22 +16,28 @@ from agent.waterfall.build import summed
 from agent.waterfall.state import Part, Waterfall
 
 BAR_WIDTH = 72
-DIM, WARN = "dim", "yellow"
+WARN = "yellow"
 # Name for people, letter in the bar, colour (of Okabe and Ito); the order is that of the bar and the table.
 WORDS = {
     "weights": ("weights", "W", "#cc79a7"),
+    "draft_model": ("draft model", "M", "#cc79a7"),
+    "lora": ("LoRA slots", "L", "#cc79a7"),
     "kv_held": ("KV held", "#", "#0072b2"),
     "kv_cached_idle": ("KV cached idle", "+", "#56b4e9"),
     "kv_empty": ("KV empty", "-", "#56b4e9"),
-    "kv_unsplit": ("KV cache", "#", "#0072b2"),
+    "kv_unsplit": ("KV cache", "K", "#0072b2"),
+    "encoder_cache": ("encoder cache", "E", "#009e73"),
     "graphs": ("CUDA graphs", "G", "#e69f00"),
-    "torch_active": ("torch, in use", "T", "#009e73"),
+    "torch_active": ("torch, other use", "T", "#009e73"),
     "torch_inactive": ("torch, fragmented", "f", "#f0e442"),
-    "context": ("CUDA context, NCCL", "C", "#e69f00"),
+    "context": ("context, libraries", "C", "#e69f00"),
+    "untold": ("not told", "U", "#d55e00"),
     "other_processes": ("other processes", "O", "#d55e00"),
     "driver": ("driver", "D", "grey50"),
     "free": ("free", ".", "grey50"),
 }
+RARE = ("draft_model", "lora", "encoder_cache")  # shown where there is any
+OTHERS = "other_processes"
 UNATTRIBUTED = ("unattributed", "?", BAD)
 
 
@@ -52,43 +57,49 @@ def _panel(waterfall: Waterfall, gpu: GpuState | None) -> RenderableType:
     title = Text(f"GPU {waterfall.gpu}  {gpu.name or '' if gpu else ''}{size}")
     parts = sorted(summed(waterfall.parts), key=lambda part: list(WORDS).index(part.part))
     body: list[RenderableType] = []
-    if total:
+    if total and any(part.bytes for part in parts):
         body.append(_bar(parts, waterfall.unattributed_bytes or 0, total))
     body.append(_table(waterfall, parts))
-    body += [Text(f"{reason[0].upper()}{reason[1:]}.", style=WARN) for reason in waterfall.reasons]
+    body += [Padding(Text(f"{reason}.", style=WARN), (0, 0, 0, 3)) for reason in waterfall.reasons]
     return Panel(Group(*body), title=title, title_align="left", border_style="grey50")
 
 
 def _bar(parts: list[Part], unattributed: int, total: int) -> Text:
     """Draw the parts to scale: each that is not zero gets a cell at least, at the cost of the largest."""
-    pieces = [(*WORDS[part.part][1:], part.bytes) for part in parts]
-    pieces.append((*UNATTRIBUTED[1:], unattributed))
-    cells = [max(1, round(BAR_WIDTH * size / total)) if size > 0 else 0 for *_, size in pieces]
-    if any(cells):
-        cells[cells.index(max(cells))] += BAR_WIDTH - sum(cells)
+    sizes: dict[tuple[str, str], int] = {}
+    for part in parts:
+        look = WORDS[part.part][1:]
+        sizes[look] = sizes.get(look, 0) + part.bytes
+    sizes[UNATTRIBUTED[1:]] = max(0, unattributed)
+    whole = max(total, sum(sizes.values()))  # the parts may claim more than there is
+    cells = {look: max(1, round(BAR_WIDTH * size / whole)) for look, size in sizes.items() if size}
+    cells[max(cells, key=lambda look: cells[look])] += BAR_WIDTH - sum(cells.values())
     text = Text()
-    for (letter, colour, _), number in zip(pieces, cells, strict=True):
-        text.append(letter * max(0, number), style=colour)
+    for (letter, colour), number in cells.items():
+        text.append(letter * number, style=colour)
     return text
 
 
 def _table(waterfall: Waterfall, parts: list[Part]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    for justify in ("left", "left", "left", "right", "right", "left"):
-        table.add_column(justify=justify)
+    table = Table(box=None, padding=(0, 1, 0, 0), show_header=False)
+    for justify in ("left", "left", "right", "right", "right"):
+        table.add_column(justify=justify, no_wrap=True)
+    table.add_column()  # the only one that gives way
     for part in parts:
-        name, letter, colour = WORDS[part.part]
-        table.add_row(
-            Text(letter, style=colour), name, Text(part.owner), *_numbers(part.bytes, part.error_bytes, waterfall)
-        )
+        if part.bytes or part.part not in RARE:
+            whose = f"{part.count} process{'' if part.count == 1 else 'es'}" if part.part == OTHERS else part.owner
+            table.add_row(
+                *_row(WORDS[part.part], part.bytes, part.error_bytes, waterfall),
+                Text(whose, no_wrap=True, overflow="ellipsis"),
+            )
     if waterfall.unattributed_bytes is not None:
-        name, letter, colour = UNATTRIBUTED
-        numbers = _numbers(waterfall.unattributed_bytes, waterfall.error_bytes, waterfall)
-        table.add_row(Text(letter, style=colour), name, "", *numbers)
+        table.add_row(*_row(UNATTRIBUTED, waterfall.unattributed_bytes, waterfall.error_bytes, waterfall), "")
     return table
 
 
-def _numbers(size: int, error: int, waterfall: Waterfall) -> Iterator[str]:
-    yield human_bytes(size) if size >= 0 else f"-{human_bytes(-size)}"
-    yield "" if not waterfall.total_bytes else f"{size / waterfall.total_bytes:.1%}"
-    yield f"+- {human_bytes(error)}" if error else ""
+def _row(
+    words: tuple[str, str, str], size: int, error: int, waterfall: Waterfall
+) -> tuple[RenderableType, str, str, str, str]:
+    name, letter, colour = words
+    share = "" if not waterfall.total_bytes else f"{size / waterfall.total_bytes:.1%}"
+    return Text(letter, style=colour), name, human_bytes(size), share, f"± {human_bytes(error)}" if error else ""

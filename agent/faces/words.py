@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from agent.state import LinkState
+from agent.state import AgentState, LinkState
 from engine_hooks.wire import DEFAULT_SOCKET
 
 
-def invitation(link: LinkState) -> str:
-    """Say how an engine gets here."""
-    where = "" if link.socket == str(DEFAULT_SOCKET) else f", with KVTIDE_SOCKET={link.socket} in its environment"
-    return f"Start vLLM with kvtide installed beside it{where}: it appears here by itself."
+def invitation(state: AgentState) -> str:
+    """Say how an engine gets here, and how one that can't be restarted does where none of those is looked for."""
+    socket = state.link.socket
+    where = "" if socket == str(DEFAULT_SOCKET) else f", with KVTIDE_SOCKET={socket} in its environment"
+    text = f"Start vLLM with kvtide installed beside it{where}: it appears here by itself."
+    if any(source.source == "scrape" for source in state.sources):
+        return text
+    return (
+        f"{text} One that runs already and can't be restarted is read through its own page of metrics: set "
+        "sources.scrape.discover to true in the agent's configuration."
+    )
 
 
 def refusals(link: LinkState) -> str:

@@ -9,14 +9,18 @@ import msgspec
 # In the order in which they are drawn.
 PartName = Literal[
     "weights",
+    "draft_model",
+    "lora",
     "kv_held",
     "kv_cached_idle",
     "kv_empty",
     "kv_unsplit",
+    "encoder_cache",
     "graphs",
     "torch_active",
     "torch_inactive",
     "context",
+    "untold",
     "other_processes",
     "driver",
     "free",
@@ -26,8 +30,8 @@ PartName = Literal[
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One part of a GPU's memory. ``owner``: the engine, ``torch/NAME`` for a PyTorch process, empty for the GPU's own.
 
-    ``error_bytes``: how far from the truth it may be, by what its source can tell and by readings that are not of one
-    moment. ``count``: how many processes it is of.
+    ``error_bytes``: how far from the truth it may be by what its source can tell; that readings are not of one moment
+    comes on top while memory changes. ``count``: how many processes it is of.
     """
 
     part: PartName
@@ -40,7 +44,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU, or one MIG instance: ``total_bytes`` = all parts + ``unattributed_bytes``.
 
-    ``unattributed_bytes`` is the remainder and never folded into a part; below zero the parts claim more than there is.
+    No part is below zero. ``unattributed_bytes`` is the remainder and never folded into a part; below zero the parts
+    claim more than there is.
     ``error_bytes``: the parts' errors added up. ``total_bytes`` and the remainder are None where no sum is claimed;
     ``reasons`` say why, and what the remainder has in it for want of a source.
     """

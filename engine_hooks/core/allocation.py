@@ -19,20 +19,27 @@ MAX_REFUSED = 4096  # requests that wait after a refusal; those beyond are count
 
 
 class _Refused:
-    """A request that waits since memory was refused to it: ``since`` when (seconds), ``attempts`` so far."""
+    """A request that waits since memory was refused to it: ``since`` when (seconds), ``attempts`` so far.
 
-    __slots__ = ("attempts", "since")
+    ``let_go``: how often a request had let blocks go when the last of these attempts was made.
+    """
 
-    def __init__(self, since: float) -> None:
+    __slots__ = ("attempts", "let_go", "since")
+
+    def __init__(self, since: float, let_go: int) -> None:
         self.since = since
         self.attempts = 0
+        self.let_go = let_go
 
 
 class AllocationObserver:
     """Fills ``allocation``.
 
-    A refusal is an attempt to admit the request at the head of a queue that the pool had no room for: vLLM tries again
-    at each step. A running request that finds no room puts others back, or itself: that is a preemption.
+    A refusal is an attempt to admit the request at the head of a queue that the pool had no room for. vLLM asks again at
+    each step, a hundred times a second, and while nobody lets blocks go the answer can only be the same: refusals in a
+    row, and the retries of a request, count such steps once. A full pool that serves has few of them, one in which room
+    is made again and again and never enough has many. A running request that finds no room puts others back, or itself:
+    that is a preemption, and it is no refusal in a row that who was put back is not admitted at once.
     """
 
     HOOK = "allocation"
@@ -57,7 +64,9 @@ class AllocationObserver:
         self._revived = 0  # cached idle blocks that prefix hits took out of the free queue
         self._given_back = 0
         self._wait_seconds = Buckets(WAIT_SECONDS)
+        self._groups = context.view.groups
         self._refused: dict[str, _Refused] = {}
+        self._let_go = 0  # times that a request which held blocks ended
         self._refusals = 0
         self._in_a_row = 0
         self._most_in_a_row = 0
@@ -70,6 +79,7 @@ class AllocationObserver:
         taps.refused.append(self._on_refused)
         taps.granted.append(self._on_granted)
         taps.ended.append(self._on_ended)
+        taps.releasing.append(self._on_releasing)
         taps.preempted.append(self._on_preempted)
 
     def section(self, now: float) -> AllocationRow:
@@ -116,14 +126,18 @@ class AllocationObserver:
 
     def _on_refused(self, request: Any) -> None:
         self._refusals += 1
-        self._in_a_row += 1
-        if self._in_a_row > self._most_in_a_row:
-            self._most_in_a_row = self._in_a_row
         entry = self._refused.get(request.request_id)
         if entry is None:
             if len(self._refused) >= MAX_REFUSED:
                 return
-            entry = self._refused[request.request_id] = _Refused(self._clock())
+            put_back = request.status.name == "PREEMPTED"
+            entry = self._refused[request.request_id] = _Refused(self._clock(), self._let_go if put_back else -1)
+        if entry.let_go == self._let_go:
+            return
+        entry.let_go = self._let_go
+        self._in_a_row += 1
+        if self._in_a_row > self._most_in_a_row:
+            self._most_in_a_row = self._in_a_row
         entry.attempts += 1
         if entry.attempts == MANY_RETRIES + 1 and request.request_id not in self._retried:
             self._many_retries += 1
@@ -139,6 +153,11 @@ class AllocationObserver:
         """Forget a request, also one that was refused and never got its memory."""
         self._refused.pop(request.request_id, None)
         self._retried.discard(request.request_id)
+
+    def _on_releasing(self, request: Any) -> None:
+        """Note that there is more room now: not where the request held nothing, as one that waited does."""
+        if any(manager.req_to_blocks.get(request.request_id) for manager in self._groups):
+            self._let_go += 1
 
     def _on_preempted(self, _request: Any) -> None:
         """Count a request that was put back for memory; one that a reset puts back is put back between steps."""

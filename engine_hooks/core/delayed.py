@@ -113,10 +113,13 @@ class DelayedFrees:
         self._receiving: set[str] = set()
         # Deferred entries by id: the entry itself, so that its id is no other's, since when it waits, and whose it is.
         self._deferred: dict[int, tuple[Any, float, str]] = {}
+        self._last_deferred: Any = None  # the newest of them when a request began to give its blocks back
         context.taps.finishing.append(self._finishing)
         context.taps.finished.append(self._finished)
         context.taps.ended.append(self._ended)
+        context.taps.releasing.append(self._letting_go)
         context.taps.released.append(self._released)
+        context.taps.preempting.append(self._letting_go)
         context.taps.preempted.append(self._put_off)
 
     def _finishing(self, ids: Any = None, _status: Any = None) -> None:
@@ -145,10 +148,15 @@ class DelayedFrees:
         self._kept.pop(request.request_id, None)
         self._put_off(request)
 
-    def _put_off(self, request: Any) -> None:
-        """Note whose blocks were just added to the deferred frees, if any were."""
+    def _letting_go(self, _request: Any) -> None:
         queue = getattr(self._scheduler, "deferred_frees", None)
-        if not queue or id(queue[-1]) in self._deferred:
+        self._last_deferred = queue[-1] if queue else None
+
+    def _put_off(self, request: Any) -> None:
+        """Note whose blocks were just added to the deferred frees, if any were: a step adds the ends of copies too."""
+        last, self._last_deferred = self._last_deferred, None
+        queue = getattr(self._scheduler, "deferred_frees", None)
+        if not queue or queue[-1] is last:
             return
         if len(self._deferred) >= MAX_TRACKED:
             self._forget_drained(queue)

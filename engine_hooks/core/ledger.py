@@ -70,8 +70,9 @@ class ReferenceLedger:
             if hasattr(pool, name):
                 setattr(pool, name, self._giving_back(getattr(pool, name)))
         for manager in self._view.managers:
-            if hasattr(manager, "take_pending_cow_copies"):
-                manager.take_pending_cow_copies = self._draining_copies(manager.take_pending_cow_copies)
+            for name in ("take_pending_cow_copies", "take_host_cow_copies"):  # the second: of host pages, for HiSparse
+                if hasattr(manager, name):
+                    setattr(manager, name, self._draining_copies(getattr(manager, name)))
 
     def _timed_count(self, blocks: Sequence[Block], sign: int) -> None:
         if self.HOOK in self._guard.off:

@@ -121,7 +121,13 @@ class MooncakeStorePins:
 
 
 class HiSparsePins:
-    """HiSparse: a spill holds its resident pages and their host page; a clean page stays in its table unreferenced."""
+    """HiSparse: a spill holds its resident pages and their host page, until every worker has written it.
+
+    A request's table of resident pages is only ever appended to; which page it reads instead stands beside it, in the
+    manager's ``residency_changes``. There a page is a block that the request holds (a copy that another left behind),
+    or the null block: then the entry of the table is no longer the request's. A clean page stays in its table, and its
+    reference has been let go.
+    """
 
     _REQUIRED = ("pending_spills", "request_states", "resident_managers", "host_manager", "_retained_copies")
 
@@ -132,8 +138,11 @@ class HiSparsePins:
     @classmethod
     def of(cls, connector: Any) -> HiSparsePins | None:
         """Return the books of ``connector``, or None when it is of another kind."""
-        coordinator = getattr(connector, "coordinator", None)
-        if all(hasattr(coordinator, name) for name in cls._REQUIRED):
+        coordinator = getattr(getattr(connector, "connector_scheduler", None), "coordinator", None)
+        managers = getattr(coordinator, "resident_managers", ())
+        if all(hasattr(coordinator, name) for name in cls._REQUIRED) and all(
+            hasattr(manager, "residency_changes") for manager in managers
+        ):
             return cls(type(connector).__name__, coordinator)
         return None
 
@@ -157,14 +166,27 @@ class HiSparsePins:
                 if publication.detached_blocks:
                     yield key, publication.detached_blocks
             yield from list(coordinator._retained_copies.items())
+        for manager in self._resident_in(pool):
+            for changes in list(manager.residency_changes.values()):
+                adopted = [block for block in changes.values() if not block.is_null]
+                if adopted:
+                    yield Same(changes), adopted
 
     def borrowed(self, pool: Pool) -> Iterator[Sequence[Block]]:
-        """See :class:`PinSource`: clean pages that the pool may reuse although their request still reads them."""
-        for request_id, state in list(self._coordinator.request_states.items()):
-            for manager in self._coordinator.resident_managers:
-                if manager.block_pool is pool:
-                    pages = [manager.get_resident_page(request_id, page) for page in list(state.unpinned_pages)]
-                    yield [block for block in pages if block is not None]
+        """See :class:`PinSource`: pages that the pool may reuse although their request still reads them, or has lost.
+
+        A reused page's entry stays in the table, where by now it is the block of somebody else.
+        """
+        for manager in self._resident_in(pool):
+            for request_id, state in list(self._coordinator.request_states.items()):
+                pages = [manager.get_resident_page(request_id, page) for page in list(state.unpinned_pages)]
+                yield [block for block in pages if block is not None]
+            for request_id, changes in list(manager.residency_changes.items()):
+                table = manager.req_to_blocks.get(request_id) or ()
+                yield [table[page] for page in list(changes) if page < len(table) and not table[page].is_null]
+
+    def _resident_in(self, pool: Pool) -> list[Any]:
+        return [manager for manager in self._coordinator.resident_managers if manager.block_pool is pool]
 
 
 _KNOWN = (SimpleOffloadPins, MooncakeStorePins, HiSparsePins)

@@ -18,7 +18,7 @@ from engine_hooks.members import WORKER
 from engine_hooks.settings import Settings
 from engine_hooks.torch.probe import of_process
 from engine_hooks.worker.failures import watch_outputs, watch_work, watch_wrapper
-from engine_hooks.worker.memory import introduce, measure
+from engine_hooks.worker.memory import follow, introduce, measure
 from engine_hooks.wrapping import wrap
 
 
@@ -82,7 +82,7 @@ def present(worker: Any) -> None:
 
 def watch(worker: Any, kv_cache_config: Any, settings: Settings) -> MemberLink:
     """Report ``worker``, whose KV cache has just been allocated by ``kv_cache_config``; again: measure it anew."""
-    row = measure(worker, kv_cache_config)
+    read = follow(worker, measure(worker, kv_cache_config))
     member = enter(worker, settings)
-    member.renew(lambda: row)
+    member.renew(read)
     return member

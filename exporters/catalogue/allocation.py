@@ -33,35 +33,36 @@ REFUSED = Metric(
     "counter",
     "attempts",
     ENGINE,
-    "Attempts to admit a request that memory refused.",
+    "Attempts to admit a request that memory refused. One a step while a request waits: vLLM asks again each time.",
 )
 REFUSALS_CONSECUTIVE = Metric(
     "kvtide_allocation_refusals_consecutive",
     "gauge",
     "attempts",
     ENGINE,
-    "Refused attempts since memory was last granted to a waiting request.",
+    "Refused attempts since memory was last granted to a waiting request. Those of one request count once until another "
+    "has let its blocks go: a full pool that serves shows few.",
 )
 REFUSALS_CONSECUTIVE_MAX = Metric(
     "kvtide_allocation_refusals_consecutive_max",
     "gauge",
     "attempts",
     ENGINE,
-    "Most refused attempts in a row since the engine came up.",
+    "Most refused attempts in a row since the engine came up, counted in the same way.",
 )
 RETRIES_MAX = Metric(
     "kvtide_allocation_retries_max",
     "gauge",
     "attempts",
     ENGINE,
-    "Refused attempts of the waiting request that has the most.",
+    "Refused attempts of the waiting request that has the most, counted in the same way.",
 )
 RETRIED_REQUESTS = Metric(
     "kvtide_allocation_retried_requests_total",
     "counter",
     "requests",
     ENGINE,
-    "Requests that memory refused more than three times.",
+    "Requests that memory refused more than three times, counted in the same way: blocks came back each time, and too few.",
 )
 REQUESTS_PREEMPTED = Metric(
     "kvtide_requests_preempted_total",

@@ -11,9 +11,10 @@ WATERFALL_BYTES = Metric(
     "gauge",
     "bytes",
     _PART,
-    "A part of a GPU's memory: weights, kv_held, kv_cached_idle, kv_empty (or kv_unsplit), graphs, torch_active, "
-    "torch_inactive, context, other_processes, driver, free, unattributed. The parts of a GPU sum to its memory. "
-    "engine: whose it is, torch/NAME for a PyTorch process, empty for the GPU's own.",
+    "A part of a GPU's memory: weights, draft_model, lora, kv_held, kv_cached_idle, kv_empty (or kv_unsplit), "
+    "encoder_cache, graphs, torch_active, torch_inactive, context, untold, other_processes, driver, free, "
+    "unattributed. The parts of a GPU sum to its memory; unattributed is what is left, below zero where the parts "
+    "claim too much. engine: whose it is, torch/NAME for a PyTorch process, empty for the GPU's own.",
 )
 WATERFALL_ERROR_BYTES = Metric(
     "kvtide_waterfall_error_bytes",

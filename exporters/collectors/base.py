@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import lru_cache
+
+import msgspec
 
 from agent.state import AgentState
 from engine_hooks.detail import Detail, Histogram
 from exporters.catalogue import Metric
 
 
-class Sample(NamedTuple):
+class Sample(msgspec.Struct, frozen=True, gc=False):
     """One value of ``metric``: a histogram where that is its type, else a number. ``labels`` in the catalogue's order.
 
     A value that is not known makes no sample.
@@ -24,18 +26,21 @@ class Sample(NamedTuple):
 Collect = Callable[[AgentState], Iterator[Sample]]
 
 
-def known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Sample]:
-    """Yield a sample, or nothing when the value is not known: absent is not zero."""
-    if value is not None:
-        yield Sample(metric, labels, value)
+def known(metric: Metric, labels: tuple[str, ...], value: float | None) -> tuple[Sample, ...]:
+    """Return a sample, or nothing when the value is not known: absent is not zero."""
+    return () if value is None else (Sample(metric, labels, value),)
 
 
-def sound(metric: Metric, labels: tuple[str, ...], value: Histogram | None) -> Iterator[Sample]:
-    """Yield a sample of a histogram, or nothing when there is none or what came is not one."""
+def sound(metric: Metric, labels: tuple[str, ...], value: Histogram | None) -> tuple[Sample, ...]:
+    """Return a sample of a histogram, or nothing when there is none or what came is not one."""
     if value is None or len(value.counts) != len(value.bounds) + 1 or min(value.counts) < 0:
-        return
-    if all(lower < upper for lower, upper in zip(value.bounds, value.bounds[1:], strict=False)):
-        yield Sample(metric, labels, value)
+        return ()
+    return (Sample(metric, labels, value),) if _rising(value.bounds) else ()
+
+
+@lru_cache(maxsize=64)
+def _rising(bounds: tuple[float, ...]) -> bool:
+    return all(lower < upper for lower, upper in zip(bounds, bounds[1:], strict=False))
 
 
 def details(state: AgentState) -> Iterator[tuple[str, Detail]]:

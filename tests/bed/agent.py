@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,15 +21,16 @@ START_SECONDS = 30.0
 
 
 class AgentProcess:
-    """One agent on a free loopback port; ``folder`` gets its socket, key and log."""
+    """One agent on a free loopback port; ``folder`` gets its socket, key and log. ``env`` is added to ours."""
 
-    def __init__(self, folder: Path, *, args: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *, args: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.socket = folder / "agent.sock"
         self.log = folder / "agent.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [str(KVTIDE), "agent", "--socket", str(self.socket), "--listen", "127.0.0.1:0", *args],
+                env={**os.environ, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -8,8 +8,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly AGENT=.venv/agent ENGINE=.venv/engine
 readonly TORCH=2.13.0
-# What vLLM's compiled parts load and a bare Debian lacks; what times driver calls in the tests.
-readonly APT_PACKAGES=(libnuma1 bpftrace)
+# What vLLM's compiled parts load and a bare Debian lacks. For tests: what times driver calls; the compiler of the
+# libraries that stand in for a driver; what makes certificates.
+readonly APT_PACKAGES=(libnuma1 bpftrace gcc libc6-dev openssl)
 
 say() { printf '[kvtide] %s\n' "$*"; }
 die() {
@@ -60,7 +61,7 @@ packages() {
     if command -v apt-get >/dev/null; then
         step "Debian packages: ${APT_PACKAGES[*]}" /var/cache/apt apt_install "${APT_PACKAGES[@]}"
     else
-        say "no apt-get here: make sure that the libraries of ${APT_PACKAGES[*]} (Debian's names) are installed"
+        say "no apt-get here: make sure that ${APT_PACKAGES[*]} (Debian's names) are installed"
     fi
 }
 

@@ -115,30 +115,77 @@ def test_a_refused_request_waits_is_counted_and_gets_its_memory() -> None:
     assert numbers(watched.look()) == {
         **QUIET,
         "refused_total": 5,
-        "consecutive_refusals": 5,
-        "most_consecutive_refusals": 5,
-        "most_retries": 5,
-        "over_three_retries_total": 1,
+        "consecutive_refusals": 1,
+        "most_consecutive_refusals": 1,
+        "most_retries": 1,
         "waiting_refused": 1,
         "oldest_refused_seconds": 3.0,
     }
     while watched.scheduler.waiting:
         step(watched.scheduler)
     row = watched.look()
-    assert row.refused_total == row.most_consecutive_refusals == 17  # the first needs 17 steps for its 17 tokens
+    assert row.refused_total == 17  # the first needs 17 steps for its 17 tokens
+    assert row.most_consecutive_refusals == 1  # and lets nothing go until then
     assert (row.consecutive_refusals, row.waiting_refused, row.oldest_refused_seconds) == (0, 0, None)
-    assert row.over_three_retries_total == 1
+    assert row.over_three_retries_total == 0
     assert row.wait_seconds.counts == wait_bucket(3.0)
     assert row.wait_seconds.sum == 3.0
     assert row.preempted_total == 0
 
 
+def serving(requests: int) -> Watched[AllocationObserver]:
+    """A full pool that ``requests`` of 2 blocks share, which end one after the other, and one behind that needs all."""
+    watched = watch(2 * requests)
+    add(watched, *((i, 16, 10 + i) for i in range(requests)))
+    step(watched.scheduler)
+    add(watched, (100, 32 * requests, 1))
+    return watched
+
+
+def test_a_full_pool_that_serves_has_few_refusals_in_a_row() -> None:
+    """Hundreds of steps in which the head of the queue waits for one request's end are one attempt, and so is it."""
+    watched = watch(60)
+    add(watched, *((i, 80 + 16 * (i % 3), 60 + 7 * i) for i in range(40)))  # 5 to 7 blocks at first, up to 27 at last
+    most = 0
+    while watched.scheduler.requests:
+        step(watched.scheduler)
+        most = max(most, watched.look().consecutive_refusals)
+    row = watched.look()
+    assert row.refused_total > 500
+    assert row.preempted_total
+    assert most == row.most_consecutive_refusals <= 3
+    assert row.over_three_retries_total == 0
+
+
+def test_room_that_is_made_again_and_again_and_is_never_enough_is_counted_each_time() -> None:
+    watched = serving(6)
+    seen = []
+    while watched.scheduler.waiting:
+        step(watched.scheduler)
+        seen.append(watched.look().consecutive_refusals)
+    assert sorted(set(seen)) == [0, 1, 2, 3, 4, 5, 6]  # at first, and after each of five ends; then it is admitted
+    row = watched.look()
+    assert (row.consecutive_refusals, row.most_consecutive_refusals, row.over_three_retries_total) == (0, 6, 1)
+    assert row.refused_total > 6
+
+
 def test_three_retries_are_not_many() -> None:
-    watched = watch(12)
-    add(watched, (1, 96, 3), (2, 160, 4))
+    watched = serving(3)
     drain(watched)
     row = watched.look()
-    assert (row.refused_total, row.most_consecutive_refusals, row.over_three_retries_total) == (3, 3, 0)
+    assert (row.most_consecutive_refusals, row.over_three_retries_total) == (3, 0)
+
+
+def test_requests_that_give_up_one_after_the_other_are_refusals_in_a_row() -> None:
+    """Each that comes to the head is refused, and leaves before it was served: nobody was granted anything."""
+    watched = watch(12)
+    add(watched, (1, 96, 60), *((i, 160, 4) for i in range(2, 8)))
+    for i in range(2, 8):
+        for _ in range(3):
+            step(watched.scheduler)
+        row = watched.look()
+        assert (row.consecutive_refusals, row.most_retries) == (i - 1, 1)
+        watched.scheduler.finish_requests(f"r{i}", RequestStatus.FINISHED_ABORTED)
 
 
 def test_a_request_aborted_while_refused_is_forgotten() -> None:
@@ -163,7 +210,8 @@ def test_requests_put_back_for_memory_are_counted_and_those_put_back_by_a_reset_
     drain(watched)
     row = watched.look()
     assert row.preempted_total == 1
-    assert row.over_three_retries_total == 1  # refused until the first had ended, but one request all the time
+    assert row.refused_total > 10  # until the first had ended
+    assert (row.most_consecutive_refusals, row.over_three_retries_total) == (0, 0)
 
     watched = watch(100)
     add(watched, (1, 80, 60), (2, 80, 60))
@@ -176,12 +224,22 @@ def test_requests_put_back_for_memory_are_counted_and_those_put_back_by_a_reset_
 
 def test_a_request_is_counted_once_for_many_retries_however_often_it_waits() -> None:
     watched = watch(12)
-    add(watched, (1, 16, 120), (2, 96, 17), (3, 96, 60))
-    drain(watched)  # the third waits for the second to end; then the first grows, and it waits for that one's end too
-    row = watched.look()
-    assert row.preempted_total == 1
-    assert sum(row.wait_seconds.counts) == 2
-    assert row.refused_total > 2 * row.over_three_retries_total == 2
+    add(watched, *((i, 16, 10 + i) for i in range(6)))
+    step(watched.scheduler)
+    add(watched, (100, 170, 6))  # 11 of the 12 blocks: all six must end
+    big = watched.scheduler.requests["r100"]
+    for waits in (1, 2):
+        while big not in watched.scheduler.running:
+            step(watched.scheduler)
+        row = watched.look()
+        assert (sum(row.wait_seconds.counts), row.most_consecutive_refusals) == (waits, 6)
+        watched.scheduler.running.remove(big)
+        watched.scheduler._preempt_request(big, 0.0)
+        watched.scheduler.waiting.remove_request(big)
+        add(watched, *((10 * waits + i, 16, 10 + i) for i in range(6)))
+        watched.scheduler.waiting.add_request(big)  # behind six others again
+    drain(watched)
+    assert watched.look().over_three_retries_total == 1
 
 
 def test_requests_beyond_the_limit_are_counted_but_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +248,7 @@ def test_requests_beyond_the_limit_are_counted_but_not_followed(monkeypatch: pyt
     add(watched, (1, 96, 17), (2, 160, 4))
     step(watched.scheduler)
     row = watched.look()
-    assert (row.refused_total, row.consecutive_refusals, row.waiting_refused) == (1, 1, 0)
+    assert (row.refused_total, row.consecutive_refusals, row.waiting_refused) == (1, 0, 0)
 
 
 def test_a_pool_that_raises_raises_through_the_hook() -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from vllm.v1.request import RequestStatus
 
 from engine_hooks.core.delayed import DelayedFrees
+from engine_hooks.names import NO_TENANT
 from tests.bed.connectors import deliver, make_connector_scheduler, make_remote_request, step
+from tests.bed.hisparse import make_hisparse_scheduler, report
 from tests.bed.scheduler import make_request
 from tests.engine.observing import Watched
+
+# isort: split
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+from vllm.v1.request import RequestStatus
 
 
 def watch(name: str = "RemoteConnector", **more: object) -> Watched[DelayedFrees]:
@@ -119,6 +125,48 @@ def test_victims_blocks_in_deferred_frees_of_ascend_16315() -> None:
     report = watched.audit()
     assert (report.orphaned, report.deferred) == (0, 0)
     assert watched.look() == ()
+
+
+def copying() -> tuple[Watched[DelayedFrees], Any]:
+    """A scheduler with a step in flight that copies a block before it is written to: both ends wait for that step.
+
+    They are r0's, whose tenant is t0; r1 waits behind it.
+    """
+    scheduler = make_hisparse_scheduler(block_size=32, tokens=82, partial_hits=True, asynchronous=True)
+    watched = Watched(scheduler, DelayedFrees)
+    hasher = get_request_block_hasher(16, sha256)
+    scheduler.add_request(marked(make_request(0, 82, 24, hasher=hasher), "t0"))
+    while True:
+        flying = scheduler.schedule()
+        if scheduler.deferred_frees:
+            assert flying.kv_cache_block_copies
+            scheduler.add_request(marked(make_request(1, 82, 24, hasher=hasher), "t1"))
+            return watched, flying
+        deliver(scheduler, flying, worker_meta=report(scheduler))
+
+
+def test_the_ends_of_a_copy_are_not_the_next_requests() -> None:
+    """A request that ends just then, with nothing in flight, puts off no free of its own."""
+    watched, flying = copying()
+    watched.scheduler.finish_requests(["r1"], RequestStatus.FINISHED_ABORTED)
+    assert len(watched.scheduler.deferred_frees) == 1
+    [row] = watched.look()
+    assert (row.direction, row.blocks, row.tenants) == ("deferred", 2, {NO_TENANT: 2})
+    assert watched.audit().orphaned == 0
+    deliver(watched.scheduler, flying, worker_meta=report(watched.scheduler))
+    assert watched.look() == ()
+
+
+def test_a_request_that_puts_its_free_off_behind_a_copy_is_named() -> None:
+    watched, flying = copying()
+    watched.scheduler.finish_requests(["r0"], RequestStatus.FINISHED_ABORTED)
+    assert len(watched.scheduler.deferred_frees) == 2
+    [row] = watched.look()
+    assert row.tenants.keys() == {NO_TENANT, "t0"}
+    assert row.tenants[NO_TENANT] == 2
+    deliver(watched.scheduler, flying, worker_meta=report(watched.scheduler))
+    assert watched.look() == ()
+    assert watched.audit().orphaned == 0
 
 
 def test_a_deferred_free_is_never_taken_for_an_earlier_one() -> None:

@@ -19,7 +19,7 @@ from tests.engine.observing import Watched
 
 # isort: split
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager, EncoderDecoderCacheManager
-from vllm.v1.request import RequestStatus
+from vllm.v1.request import Request, RequestStatus
 
 CAPACITY = 256
 TOKENS = 64  # of one step: the first one ends inside a prompt's second image, which is then held
@@ -125,6 +125,69 @@ def test_a_finished_request_whose_blocks_a_connector_keeps_holds_no_entry() -> N
     # Had it kept one, that would be a leak although the scheduler still knows it.
     scheduler.encoder_cache_manager.cached["cat"].add("r0")
     assert watched.look(2).orphaned_entries == 1
+
+
+def again(i: int, *images: str) -> Request:
+    """Return another request, with a prompt of its own, under the id of the first."""
+    request = with_images(i, *images)
+    request.request_id = "r0"
+    return request
+
+
+def test_an_id_that_comes_again_does_not_hide_what_its_first_request_left(watched: Encoder) -> None:
+    watched.scheduler.add_request(with_images(0, "cat", "dog"))
+    step(watched.scheduler)
+    forget_to_free(watched, "r0")
+    watched.scheduler.add_request(again(1, "bird", "horse"))
+    step(watched.scheduler)
+    assert watched.scheduler.encoder_cache_manager.cached == {
+        "cat": set(),
+        "dog": {"r0"},
+        "bird": set(),
+        "horse": {"r0"},
+    }
+    row = watched.look(2)
+    assert (row.orphaned_entries, row.orphaned_tokens, row.held) == (1, IMAGE, 2 * IMAGE)
+    watched.scheduler.finish_requests("r0", RequestStatus.FINISHED_ABORTED)
+    row = watched.look(2)
+    assert (row.orphaned_entries, row.held) == (1, IMAGE)
+
+
+def test_an_id_that_comes_again_for_the_same_image_holds_it_rightly(watched: Encoder) -> None:
+    """The books have one mark for both: it goes when the second ends, and until then it is the second's."""
+    watched.scheduler.add_request(with_images(0, "cat", "dog"))
+    step(watched.scheduler)
+    forget_to_free(watched, "r0")
+    assert watched.look(2).orphaned_entries == 1
+    watched.scheduler.add_request(again(1, "cat", "dog"))
+    step(watched.scheduler)
+    assert watched.scheduler.encoder_cache_manager.cached["dog"] == {"r0"}
+    row = watched.look(2)
+    assert (row.orphaned_entries, row.held) == (0, IMAGE)
+    watched.scheduler.finish_requests("r0", RequestStatus.FINISHED_ABORTED)
+    row = watched.look(2)
+    assert (row.orphaned_entries, row.held) == (0, 0)
+
+
+def test_an_id_that_comes_again_after_a_clean_end_is_quiet(watched: Encoder) -> None:
+    for i, image in enumerate(("dog", "dog", "bird")):
+        watched.scheduler.add_request(again(i, "cat", image))
+        step(watched.scheduler)
+        row = watched.look(2)
+        assert (row.orphaned_entries, row.held) == (0, IMAGE)
+        watched.scheduler.finish_requests("r0", RequestStatus.FINISHED_ABORTED)
+
+
+def test_who_asked_is_bounded_and_forgets_who_has_gone(watched: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "MAX_LOOKED_AT", 4)
+    watched.observer._most_asked = 4
+    scheduler = watched.scheduler
+    for i in range(60):
+        scheduler.add_request(with_images(i, "cat", f"image {i % 5}", max_tokens=1))
+        while scheduler.requests:
+            step(scheduler)
+        assert len(watched.observer._asked) <= 8
+    assert watched.look(2).orphaned_entries == 0
 
 
 def test_sizes_are_bounded_although_nobody_looks(watched: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:

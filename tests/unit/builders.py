@@ -35,6 +35,7 @@ from agent.sources.host.state import (
 )
 from agent.sources.scrape.state import FINDINGS, PassedOver, ScrapedEngine, ScrapedFinding, ScrapedState
 from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Verdict
+from agent.waterfall.state import Part, Waterfall
 from engine_hooks.detail import Histogram
 from engine_hooks.members import FrontendRow, WorkerRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
@@ -160,6 +161,9 @@ def make_worker(**changes: Any) -> MemberState:
         kv_bytes=1001 * MIB,
         kv_blocks=1001,
         parameter_bytes=2000 * MIB,
+        draft_bytes=100 * MIB,
+        lora_bytes=50 * MIB,
+        encoder_cache_bytes=25 * MIB,
     )
     values: dict[str, Any] = {
         "role": "worker",
@@ -190,7 +194,7 @@ def make_frontend(**changes: Any) -> MemberState:
 
 def make_torch_process(**changes: Any) -> MemberState:
     """A PyTorch process that belongs to no engine."""
-    values: dict[str, Any] = {"role": "torch", "rank": 0, "process": "train", "worker": None}
+    values: dict[str, Any] = {"role": "torch", "rank": 0, "pid": 4330, "process": "train", "worker": None}
     return make_worker(**values | changes)
 
 
@@ -477,6 +481,45 @@ def make_scraped(*engines: ScrapedEngine, **changes: Any) -> ScrapedState:
     return ScrapedState(**values | changes)
 
 
+def make_waterfall(**changes: Any) -> Waterfall:
+    """80 GiB with every part that there is; those of engine m, of a PyTorch process and of the GPU itself."""
+    engine = {
+        "weights": 15000,
+        "draft_model": 900,
+        "lora": 300,
+        "kv_held": 12000,
+        "kv_cached_idle": 8000,
+        "kv_empty": 20000,
+        "encoder_cache": 200,
+        "graphs": 1400,
+        "torch_active": 700,
+        "torch_inactive": 500,
+        "context": 1100,
+    }
+    train = {"torch_active": 2000, "torch_inactive": 100, "context": 500}
+    parts = [Part(part=name, bytes=size * MIB, error_bytes=0, owner="m") for name, size in engine.items()]
+    parts += [
+        Part(part=name, bytes=size * MIB, error_bytes=2 * MIB, owner="torch/train") for name, size in train.items()
+    ]
+    parts += [
+        Part(part="kv_unsplit", bytes=600 * MIB, error_bytes=0, owner="quiet"),
+        Part(part="untold", bytes=700 * MIB, error_bytes=2 * MIB, owner="quiet"),
+        Part(part="other_processes", bytes=1024 * MIB, error_bytes=4 * MIB, count=2),
+        Part(part="driver", bytes=600 * MIB, error_bytes=0),
+        Part(part="free", bytes=16000 * MIB, error_bytes=2 * MIB),
+    ]
+    rest = 81920 * MIB - sum(part.bytes for part in parts)
+    values: dict[str, Any] = {
+        "gpu": "0",
+        "uuid": "GPU-0",
+        "total_bytes": 81920 * MIB,
+        "parts": tuple(parts),
+        "unattributed_bytes": rest,
+        "error_bytes": sum(part.error_bytes for part in parts),
+    }
+    return Waterfall(**values | changes)
+
+
 def make_state(*engines: EngineState, **changes: Any) -> AgentState:
     """One live engine with a leak and one silent engine, unless ``engines`` are given."""
     values: dict[str, Any] = {
@@ -495,5 +538,6 @@ def make_state(*engines: EngineState, **changes: Any) -> AgentState:
         "host": make_host(),
         "driver_calls": make_driver_calls(),
         "scrape": make_scraped(),
+        "waterfalls": (make_waterfall(),),
     }
     return AgentState(**values | changes)

@@ -272,9 +272,12 @@ def test_a_rank_in_a_line() -> None:
 def test_ranks_without_a_device_share_a_line() -> None:
     state = make_allocator_state(row=AllocatorRow(reason="no CUDA in this process"))
     members = [make_worker(rank=rank, allocator=state) for rank in range(6)]
-    assert [line.text for line in face.lines(members)] == [
+    assert [line.text for line in face.lines(members, gpus=True)] == [
         "rank 0, rank 1, rank 2, rank 3, ...: no CUDA in this process"
     ]
+    assert list(face.lines(members, gpus=False)) == [], "nobody expects CUDA on a node without a GPU"
+    holder = make_worker(rank=0, allocator=make_allocator_state())
+    assert any("reserved" in line.text for line in face.lines([holder], gpus=False)), "no driver library for the agent"
 
 
 def test_the_last_failure_with_its_judgement() -> None:

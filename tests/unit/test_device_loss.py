@@ -43,6 +43,15 @@ def test_a_card_that_falls_off_the_bus_is_lost_and_the_others_go_on(stage: Stage
     assert back.xids == lost.xids
 
 
+def test_the_first_card_of_a_node_that_had_none_is_found(stage: Stage) -> None:
+    stage.play()
+    assert stage.read().gpus == ()
+    stage.play(A)
+    for _ in range(2):
+        stage.advance(AGAIN_SECONDS)
+    assert [gpu.uuid for gpu in stage.read().gpus] == ["GPU-a"]
+
+
 def test_a_loss_is_logged_when_it_begins_and_when_it_ends(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "kvtide.agent")
     stage.play(A, B)

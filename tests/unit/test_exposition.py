@@ -25,7 +25,7 @@ from exporters.catalogue import CATALOGUE
 from exporters.collectors import COLLECTORS
 from exporters.collectors.base import Sample
 from exporters.exposition import Exposition
-from exporters.text import text_of
+from exporters.text import Text
 from tests.unit.builders import make_engine, make_state
 from tests.unit.details import make_histogram
 
@@ -97,7 +97,8 @@ def theirs(samples: list[Sample]) -> bytes:
     """What prometheus_client makes of ``samples``."""
     kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
     families = {}
-    for metric, labels, value in samples:
+    for sample in samples:
+        metric, labels, value = sample.metric, sample.labels, sample.value
         family = families.setdefault(metric.name, kinds[metric.type](metric.name, metric.help, labels=metric.labels))
         if isinstance(value, Histogram):
             bounds, counts = [*map(str, value.bounds), "+Inf"], accumulate(value.counts)
@@ -127,11 +128,11 @@ def test_prometheus_client_says_the_same_of_any_labels_and_values(rows: list[tup
         Sample(catalogue.TENANT_IDLE, row[:2], Histogram(bounds=(0.5, 1e-7 + 1), counts=(1, 0, 7), sum=row[2]))
         for row in rows
     ]
-    assert parsed(text_of(samples).encode()) == parsed(theirs(samples))
+    assert parsed(Text().of(samples).encode()) == parsed(theirs(samples))
 
 
 def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
-    text = text_of([Sample(catalogue.ADMISSION_WAIT, ("m",), make_histogram())])
+    text = Text().of([Sample(catalogue.ADMISSION_WAIT, ("m",), make_histogram())])
     assert text.splitlines()[1:] == [
         "# TYPE kvtide_admission_wait_seconds histogram",
         'kvtide_admission_wait_seconds_bucket{engine="m",le="0.1"} 5.0',
@@ -144,3 +145,13 @@ def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
 
 if __name__ == "__main__":
     GOLDEN.write_bytes(Exposition().render(make_state(), compressed=False))
+
+
+def test_what_was_written_before_changes_nothing() -> None:
+    def said(running: int, *lengths: int) -> list[Sample]:
+        waits = [Sample(catalogue.ADMISSION_WAIT, (f"m{n}",), make_histogram(counts=(n, 0, 0))) for n in lengths]
+        return [Sample(catalogue.REQUESTS_RUNNING, ("m",), running), *waits]
+
+    text = Text()
+    for samples in (said(1, 5, 6), said(1, 5, 7), said(2), said(2, 7), said(2, 7)):
+        assert text.of(samples) == Text().of(samples)

@@ -104,7 +104,7 @@ def test_two_processes_that_call_themselves_the_same_cost_no_scrape() -> None:
 def test_the_panel_says_what_there_is(width: int) -> None:
     text = drawn(make_state(), width)
     for words in (
-        "19.5 GiB of 62.5 GiB available, 11.0 MiB locked, /dev/shm 10.0 MiB of 31.2 GiB, 1 OOM kill since boot",
+        "19.5 GiB of 62.5 GiB available, /dev/shm 10.0 MiB of 31.2 GiB, 1 OOM kill since boot",
         "1 process, 4.4 GiB RAM, 3.0 MiB swapped, 2 children with 150.0 MiB, /dev/shm 9.0 MiB of 64.0 MiB",
         "containerd cccccccccccc in pod u-1",
         "the limit is that of /kubepods.slice/pod.slice: 6.8 GiB of 7.8 GiB; 1 process was killed for memory",
@@ -130,6 +130,15 @@ def test_a_sound_host_says_little_and_nothing_of_harm() -> None:
     assert "cgroup holds 5.9 GiB (5.4 GiB without idle cache) of 7.8 GiB" in text
     for word in ("killed", "OOM", "gone", "again", "not known", "swapped", "children", "driver"):
         assert word not in text
+
+
+def test_what_is_everywhere_the_same_is_not_said() -> None:
+    shared = make_process(shm_size_bytes=32000 * MIB)
+    text = drawn(make_state(host=make_host(processes=(shared,)), driver_calls=None))
+    assert text.count("shm") == 1, "the engine's is the host's"
+    assert "locked" not in text
+    memory = make_host().memory | {"locked": 700 * MIB}
+    assert "700.0 MiB locked" in drawn(make_state(host=make_host(memory=memory), driver_calls=None))
 
 
 def test_what_could_not_be_read_is_said_once_per_reason() -> None:

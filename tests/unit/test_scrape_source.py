@@ -61,7 +61,7 @@ def test_an_engine_is_followed_as_its_page_changes(start: Callable[..., ScrapeSo
         eventually(lambda: engine(source, "a").phase == "up")
         found = engine(source, "a")
         assert (found.usage_ratio, found.running, found.waiting, found.preemptions) == (0.25, 3, 2, 5)
-        assert (found.capacity_blocks, found.held_blocks, found.held_tokens) == (1000, 250, 4004)
+        assert (found.capacity_blocks, found.held_blocks, found.held_tokens) == (1000, 250, 4000)
         assert (found.model, found.index, found.kind, found.found, found.pid) == (
             "org/model",
             "0",
@@ -398,6 +398,8 @@ def test_a_server_that_is_found_is_scraped_until_it_ends(run: Callable[..., Proc
     clock = Clock()
     source = ScrapeSource(ScrapeConfig(discover=True, period_seconds=0.5), hooked=all_but(process.pid), clock=clock)
     try:
+        assert source.read().engines == (), "engines with hooks are not connected yet"
+        clock.ahead += 5
         eventually(lambda: [each.phase for each in source.read().engines] == ["up"])
         (found,) = source.read().engines
         assert (found.engine, found.found, found.pid, found.usage_ratio) == ("org/model", "process", process.pid, 0.25)
@@ -416,9 +418,12 @@ def test_a_server_that_the_settings_name_is_not_scraped_twice(run: Callable[...,
     config = ScrapeConfig(
         engines=[{"url": f"http://127.0.0.1:{port}/", "name": "a"}], discover=True, period_seconds=0.5
     )
-    source = ScrapeSource(config, hooked=all_but(process.pid))
+    clock = Clock()
+    source = ScrapeSource(config, hooked=all_but(process.pid), clock=clock)
     try:
         eventually(lambda: engines(source.read()) == {"a": "up"})
+        clock.ahead += 5
+        assert engines(source.read()) == {"a": "up"}
     finally:
         source.close()
 

@@ -85,8 +85,10 @@ class DeviceSource:
         self._wrong = wrong
 
     def _look_again(self, now: float) -> None:
-        """Begin anew from time to time while a GPU is lost: a driver that was asked once keeps its list for ever."""
-        if not self._inventory.missing():
+        """Begin anew from time to time while a GPU is lost, or none is there: a driver that was asked once keeps its
+        list for ever.
+        """
+        if self._inventory.gpus and not self._inventory.missing():
             self._again_at, self._wait = None, AGAIN_SECONDS
         elif self._again_at is None:
             self._again_at = now + self._wait

@@ -24,12 +24,13 @@ def pool_of(reading: Reading, info: dict[str, str]) -> Pool:
 
     vLLM's use is a share of all blocks but one, which it keeps for itself; V0 (it counts swapped requests) kept none.
     """
-    blocks = _number(info, "num_gpu_blocks")
-    if blocks is not None and reading.swapped is None:
-        blocks -= 1
+    every = _number(info, "num_gpu_blocks")
+    blocks = every - 1 if every is not None and reading.swapped is None else every
     block_tokens = _number(info, "block_size")
     tokens = _number(info, "kv_cache_size_tokens")
-    if tokens is None and blocks is not None and block_tokens is not None:
+    if tokens is not None and every is not None and blocks is not None:
+        tokens = tokens * blocks // every  # it is of all blocks
+    elif tokens is None and blocks is not None and block_tokens is not None:
         tokens = blocks * block_tokens
     if reading.capacity_tokens is not None:
         tokens = int(reading.capacity_tokens)

@@ -13,6 +13,7 @@ from agent.sources.scrape.scraper import Scraper
 from agent.sources.scrape.state import PassedOver
 
 LOOK_SECONDS = 10.0  # from one search among the processes to the next
+SETTLE_SECONDS = 5.0  # engines with hooks are connected by then: after a start of the agent they take up to 4 s
 
 TargetKey = tuple[str, ...]
 
@@ -40,7 +41,7 @@ class Targets:
         self._config = config
         self._clock = clock
         self._discovery = Discovery(hooked) if config.discover else None
-        self._next_look = clock()
+        self._next_look = clock() + SETTLE_SECONDS
         self._targets: dict[TargetKey, Target] = {}
         self._closed = False
         self.passed_over: list[PassedOver] = []
