@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import grp
 import logging
 import os
@@ -14,7 +13,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.batches import Batches
 from agent.config import LinkConfig
 from agent.connection import Connection, Received, RefusedPeerError
 from agent.engines import EngineTable
@@ -47,7 +45,6 @@ class LinkServer:
         self._identity: tuple[int, int] | None = None
         self._accepting = True
         self._connections: dict[socket.socket, Connection] = {}
-        self._batches = Batches()  # of those that have shown the key
         self._accepted = 0
         self._frames = 0
         self._rejected: dict[str, int] = dict.fromkeys(WireError.REASONS, 0)
@@ -191,9 +188,6 @@ class LinkServer:
                 message = connection.receive(data, self._clock())
                 if message is not None:
                     self._apply(connection, message)
-                if isinstance(message, Hello):
-                    asyncio.get_running_loop().remove_reader(sock)
-                    self._batches.add(sock, functools.partial(self._readable, sock))
             except WireError as error:
                 self._rejected[error.reason] += 1
                 self._table.version += 1
@@ -248,7 +242,6 @@ class LinkServer:
     def _drop(self, sock: socket.socket) -> None:
         connection = self._connections.pop(sock)
         asyncio.get_running_loop().remove_reader(sock)
-        self._batches.remove(sock)
         sock.close()
         if connection.hello is not None:
             logger.info("engine %s: %s disconnected", connection.hello.name, connection.hello.role)

@@ -1,4 +1,4 @@
-"""nvitop-exporter as a neighbour on the same driver: a process of its own in an environment of its own, never imported."""
+"""nvitop-exporter as a neighbour on the same driver: a process in an environment of its own, never imported."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ and counts unknown fields and kinds, so that either side can be newer. The conve
     engine -> Challenge   the engine's nonce: the only thing that an unproven listener is ever sent
     agent  -> Proof       HMAC over both nonces (see auth)
     engine -> Hello       who it is, with a proof of its own
-    engine -> Report      ten times a second under load, once a second when idle
+    engine -> Report      5 to 10 times a second under load, once a second when idle
     engine -> Detail      once a second
     member -> MemberReport  once a second, and at once when an allocation fails: a worker or an API server has no
                             Report and no Detail

@@ -66,6 +66,11 @@ class PoolView:
         """Take ``blocks`` out of the capacity: some models take blocks for good when they come up (attention sinks)."""
         self._set_aside = blocks
 
+    @property
+    def aside(self) -> int:
+        """Blocks that were set aside."""
+        return self._set_aside
+
     # -- counters, O(1) ------------------------------------------------------------------------------------
 
     def capacity(self) -> int:

@@ -30,7 +30,7 @@ from engine_hooks.link import AgentLink, LinkCallbacks
 from engine_hooks.settings import Settings
 from engine_hooks.wire_types import Message
 
-BUSY_PERIOD, LONGEST_BUSY_PERIOD = 0.1, 0.25
+BUSY_PERIOD, LONGEST_BUSY_PERIOD = 0.1, 0.2
 REPORT_DUTY = 0.0005  # reports may take this share of the engine thread's time, as far as their period allows
 IDLE_PERIOD = 1.0
 DETAIL_PERIOD, LONGEST_DETAIL_PERIOD = 1.0, 2.0

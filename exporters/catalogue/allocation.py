@@ -40,8 +40,8 @@ REFUSALS_CONSECUTIVE = Metric(
     "gauge",
     "attempts",
     ENGINE,
-    "Refused attempts since memory was last granted to a waiting request. Those of one request count once until another "
-    "has let its blocks go: a full pool that serves shows few.",
+    "Refused attempts since memory was last granted to a waiting request. Those of one request count once until "
+    "another has let its blocks go: a full pool that serves shows few.",
 )
 REFUSALS_CONSECUTIVE_MAX = Metric(
     "kvtide_allocation_refusals_consecutive_max",
@@ -62,7 +62,8 @@ RETRIED_REQUESTS = Metric(
     "counter",
     "requests",
     ENGINE,
-    "Requests that memory refused more than three times, counted in the same way: blocks came back each time, and too few.",
+    "Requests that memory refused more than three times, counted in the same way: blocks came back each time, "
+    "and too few.",
 )
 REQUESTS_PREEMPTED = Metric(
     "kvtide_requests_preempted_total",

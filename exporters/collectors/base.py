@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -40,7 +41,7 @@ def sound(metric: Metric, labels: tuple[str, ...], value: Histogram | None) -> t
 
 @lru_cache(maxsize=64)
 def _rising(bounds: tuple[float, ...]) -> bool:
-    return all(lower < upper for lower, upper in zip(bounds, bounds[1:], strict=False))
+    return all(lower < upper for lower, upper in pairwise(bounds))
 
 
 def details(state: AgentState) -> Iterator[tuple[str, Detail]]:

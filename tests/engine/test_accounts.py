@@ -216,6 +216,63 @@ def test_block_lost_without_a_reference_is_orphaned_at_rest_and_the_audit_comes_
     assert not watched.accounts.audit.wants_more
 
 
+class Busy(Watched):
+    """An engine that is never at rest: requests come and end all the time, and each slice of a pass sees changes."""
+
+    def __init__(self, scheduler: Scheduler | None = None) -> None:
+        super().__init__(scheduler or make_scheduler(num_blocks=6000))
+        self.serial = 0
+
+    def audit_passes(self, passes: int) -> list[PoolReport]:
+        """Run steps with one chunk of an audit between two, until so many passes have ended; a report after each."""
+        reports = []
+        for _ in range(passes):
+            audit = self.accounts.audit
+            audit.request()
+            known = audit.finding.passes
+            while audit.finding.passes == known:
+                self.serial += 1
+                self.scheduler.add_request(make_request(self.serial, 90, max_tokens=7))
+                step(self.scheduler)
+                self.accounts.advance_audit(0.0)
+            assert not audit.finding.still
+            reports.append(self.report())
+        return reports
+
+
+def test_a_block_lost_from_the_free_queue_of_a_busy_engine_is_reported_within_two_passes() -> None:
+    busy = Busy()
+    assert {(report.orphaned, report.exact) for report in busy.audit_passes(3)} == {(0, True)}
+    busy.pool.free_block_queue.popleft_n(3)
+    assert busy.audit_passes(2)[-1].orphaned == 3
+    assert {(report.orphaned, report.over_freed) for report in busy.audit_passes(3)} == {(3, 0)}
+    assert busy.accounts.drift == 0
+
+
+def test_a_block_that_is_lost_when_it_is_given_back_is_reported_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reference has gone by the counted way, and it came to no queue."""
+    busy = Busy()
+    busy.audit_passes(1)
+    queue = busy.pool.free_block_queue
+    prepend = queue.prepend_n
+    monkeypatch.setattr(queue, "prepend_n", lambda blocks: prepend(blocks[1:]))
+    step(busy.scheduler)
+    while not any(block.ref_cnt == 0 and block.next_free_block is None for block in busy.pool.blocks[1:]):
+        step(busy.scheduler)
+    monkeypatch.undo()
+    assert busy.audit_passes(2)[-1].orphaned == 1
+
+
+def test_blocks_taken_for_good_before_the_start_are_not_lost_on_a_busy_engine() -> None:
+    scheduler = make_scheduler(num_blocks=6000)
+    sinks = scheduler.kv_cache_manager.block_pool.free_block_queue.popleft_n(4)  # as models with attention sinks do
+    busy = Busy(scheduler)
+    assert busy.accounts.main.view.aside == 4
+    assert {(report.capacity, report.orphaned) for report in busy.audit_passes(3)} == {(5995, 0)}
+    busy.pool.free_block_queue.append(sinks.pop())  # one more than was thought is never less than none
+    assert busy.audit_passes(2)[-1].orphaned == 0
+
+
 def test_double_free_is_over_freed(watched: Watched) -> None:
     fill(watched.scheduler, 10, prompt=200, shared=160)
     table = watched.scheduler.kv_cache_manager.coordinator.single_type_managers[0].req_to_blocks["r0"]
