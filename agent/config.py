@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -16,6 +17,9 @@ from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
 
 DEFAULT_FILE = Path("/etc/kvtide/agent.yaml")
 DEFAULT_LISTEN = "127.0.0.1:9477"
+_SHOWN = 200  # characters of a wrong value
+_PASSWORD = re.compile(r"//[^@\s'\"]*@")
+_QUERY = re.compile(r"(://[^?\s'\"]*\?)[^\s'\"]*")
 MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes with the ending zero: unix(7)
 
 
@@ -117,9 +121,22 @@ def load(file: Path | None, overrides: dict[str, Any]) -> AgentConfig:
         raise ConfigError(_one_line(where, error, overrides)) from None
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice: the second would silently replace the first."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def _read(file: Path) -> Any:
     try:
-        data = yaml.safe_load(file.read_text())
+        data = yaml.load(file.read_text(), _Loader)  # noqa: S506 - it is a SafeLoader
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or no such date or number
@@ -140,8 +157,18 @@ def _one_line(where: str, error: pydantic.ValidationError, overrides: dict[str, 
             parts.append(f"{source}: unknown key {key}; allowed here: {allowed}")
         else:
             text = problem["msg"].removeprefix("Value error, ")
-            parts.append(f"{source}: {key}: {problem['input']!r}: {text}")
+            parts.append(f"{source}: {key}: {_shown(problem['input'])}: {_hidden(text)}")
     return " ".join("; ".join(parts).split())  # a key may hold line ends
+
+
+def _shown(value: object) -> str:
+    text = _hidden(repr(value))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _hidden(text: str) -> str:
+    """Return ``text`` without passwords in addresses and without what these ask for: logs are read by many."""
+    return _QUERY.sub(r"\1...", _PASSWORD.sub(r"//...@", text))
 
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:

@@ -203,6 +203,10 @@ class LinkServer:
         if isinstance(message, Hello):
             for sock, other in list(self._connections.items()):
                 if other is not connection and other.hello is not None and other.hello.instance == hello.instance:
+                    if other.peer != connection.peer:
+                        # Instances can be read in the state: another process must not take the place of one.
+                        connection.hello = None  # nothing that it says counts, and its end is not the other's
+                        raise RefusedPeerError("handshake")
                     self._drop(sock)  # it came back before we saw it leave
             self._table.hello(message, connection.peer.pid, now)
             if hello.role == CORE:

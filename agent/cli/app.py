@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
 import sys
 from typing import Any
 
@@ -10,11 +13,15 @@ import typer
 
 from agent.cli import agent, replay, snapshot, status
 from agent.errors import KvtideError
+from agent.plain import plain, plain_lines
 from engine_hooks import __version__
 
 # The base of all that is wrong with a command line. Newer typer carries a click of its own, so that the one in
 # the package click need not be it.
 _ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+# What a write to standard output ends with when its reader is gone or its disk is full.
+_NO_OUTPUT = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF}
 
 app = typer.Typer(
     name="kvtide",
@@ -29,6 +36,16 @@ app.command("snapshot")(snapshot.snapshot)
 app.command("replay")(replay.replay)
 
 
+class PlainFormatter(logging.Formatter):
+    """Each message is one line; nothing in it, nor in a traceback, steers the terminal that shows the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return plain(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_lines(super().format(record))
+
+
 @app.command()
 def version() -> None:
     """Print the version."""
@@ -37,16 +54,37 @@ def version() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code; an error is one line on standard error."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[log])
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has not all letters gets the others
     try:
         result = app(args=arguments, standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KvtideError as error:
-        sys.stderr.write(f"kvtide: {error}\n")
+        sys.stderr.write(f"kvtide: {plain(str(error))}\n")
         return error.exit_code
+    except OSError as error:
+        if error.errno not in _NO_OUTPUT:
+            raise
+        if error.errno != errno.EPIPE:  # a reader that has seen enough is no fault
+            sys.stderr.write(f"kvtide: what was asked for can't be written: {error.strerror}\n")
+        _drop_output()
+        return 1
     except _ClickException as error:
         error.show()
         return int(error.exit_code)
     except (typer.Abort, KeyboardInterrupt):
         return 130
     return result if isinstance(result, int) else 0
+
+
+def _drop_output() -> None:
+    """Let what is left of the output go nowhere, so that the interpreter does not try to write it at its end."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -36,8 +36,7 @@ def replay(
         typer.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
         return
 
-    from rich.console import Console
-
+    from agent.faces.terminal import Terminal
     from agent.replay.text import render
 
-    Console().print(render(result))
+    Terminal().print(render(result))

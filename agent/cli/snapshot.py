@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agent.errors import KvtideError
+from agent.plain import plain
 
 
 def snapshot(
@@ -30,7 +31,7 @@ def snapshot(
     from agent.snapshot.read import read
 
     snapshots = [read(path, max_mib << 20) for path in files]
-    names = [str(path) for path in files]
+    names = [plain(str(path)) for path in files]
     reports = [analyse(value, name) for value, name in zip(snapshots, names, strict=True)]
     comparison = compare(snapshots, names) if len(snapshots) > 1 else None
     if html is not None:
@@ -44,11 +45,10 @@ def snapshot(
         typer.echo(msgspec.json.format(msgspec.json.encode({"reports": reports, "comparison": comparison})).decode())
         return
 
-    from rich.console import Console
-
+    from agent.faces.terminal import Terminal
     from agent.snapshot import changes, text
 
-    console = Console(soft_wrap=False)
+    console = Terminal(soft_wrap=False)
     if comparison is not None:
         console.print(changes.render(comparison))
     console.print(text.render(reports[-1]))

@@ -35,13 +35,12 @@ def status(
         typer.echo(client.state_json().decode())
         return
 
-    from rich.console import Console
-
     from agent.faces import status as whole
     from agent.faces import waterfall as falls
+    from agent.faces.terminal import Terminal
 
     render = falls.render if waterfall else whole.render
-    console = Console()
+    console = Terminal()
     if watch is None:
         console.print(render(client.state()))
         return

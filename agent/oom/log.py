@@ -10,7 +10,9 @@ from agent.oom.judge import Judgement, judge
 from engine_hooks.allocator import CUDA_ERRORS, MEMORY, OOM, MemoryEvent
 
 MAX_FAILURES = 64
+MAX_OWN = 16  # of those, of processes that belong to no engine: these must not push engines' failures out
 MAX_COUNTED = 128  # series; there are a few per engine
+MAX_COUNTED_OWN = 32  # of those, of processes that belong to no engine
 SETTLED_SECONDS = 3.0  # an exception follows what the observer tells at once
 _KINDS = (OOM, MEMORY, *CUDA_ERRORS)
 _OTHER = "other"
@@ -77,10 +79,15 @@ class FailureLog:
             )
         self._failures[key] = known
         self._first.setdefault(key, now)
+        own = [key for key, failure in self._failures.items() if failure.process]
+        for oldest in own[:-MAX_OWN]:
+            self._drop(oldest)
         while len(self._failures) > MAX_FAILURES:
-            oldest = next(iter(self._failures))
-            self._count(oldest)
-            del self._failures[oldest], self._first[oldest], self._counted[oldest]
+            self._drop(next(iter(self._failures)))
+
+    def _drop(self, oldest: tuple[str, int]) -> None:
+        self._count(oldest)
+        del self._failures[oldest], self._first[oldest], self._counted[oldest]
 
     def failures(self) -> tuple[Failure, ...]:
         """Return what is kept, the newest first."""
@@ -106,8 +113,12 @@ class FailureLog:
         if more <= 0:
             return
         series = _series(failure)
-        if series not in self._counts and len(self._counts) >= MAX_COUNTED:
-            series = (_OTHER, "", *series[2:])
+        if series not in self._counts:
+            own = sum(bool(process) for _, process, *_ in self._counts)
+            if series[1] and own >= MAX_COUNTED_OWN:
+                series = ("", _OTHER, *series[2:])
+            elif len(self._counts) >= MAX_COUNTED:
+                series = (_OTHER, "", *series[2:])
         self._counts[series] += more
 
 

@@ -6,8 +6,8 @@ import re
 from datetime import UTC, datetime
 
 _NAME = re.compile(r"^([a-z][a-z0-9_.]*)(?: \[([^\]]+)\])?$")
-_SIZE = re.compile(r"^(-?\d+(?:\.\d+)?)(?: ?(KiB|MiB|GiB|MB|GB))?$")
-_TIME = re.compile(r"^(\d{4})[/-](\d\d)[/-](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?$")
+_SIZE = re.compile(r"^(-?\d{1,15}(?:\.\d{1,15})?)(?: ?(KiB|MiB|GiB|MB|GB))?$", re.ASCII)
+_TIME = re.compile(r"^(\d{4})[/-](\d\d)[/-](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?$", re.ASCII)
 _MIB = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}
 # Any of these in a line makes it a header; no value reads like that.
 KNOWN = {
@@ -31,6 +31,17 @@ KNOWN = {
 }
 # What nvidia-smi prints in place of rows when it can't read a GPU.
 _FAILURES = ("unable to determine", "no devices were found", "nvidia-smi has failed", "failed to initialize", "error")
+
+
+def split(line: str) -> list[str]:
+    """Return the cells of a line; a spreadsheet may have put quotes around each."""
+    return [cell.strip().removeprefix('"').removesuffix('"').strip() for cell in line.split(",")]
+
+
+def separator(line: str) -> str | None:
+    """Return what separates the columns of a header that has no commas; None when it is no header like that."""
+    names = {";": "semicolons", "\t": "tabs", "|": "bars"}
+    return next((name for sign, name in names.items() if header(line.split(sign)) is not None), None)
 
 
 def header(cells: list[str]) -> dict[str, int] | None:

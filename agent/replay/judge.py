@@ -38,6 +38,8 @@ def replay_file(
     for series in log.series.values():
         if total_mib is not None:
             series.total = total_mib
+            if series.used and max(series.used) > total_mib:
+                raise ReplayError(f"{path}: --total-mib {total_mib:g} is less than the {max(series.used):g} MiB in use")
         if series.total is None and series.times:
             raise ReplayError(f"{path}: has no memory.total; give the device's memory: --total-mib 81920")
     return Replay(
@@ -52,7 +54,13 @@ def judge(series: Series) -> GpuResult:
     """Return what one GPU's series says."""
     total, times = series.total, series.times
     if not times or total is None:
-        return _result(series, level="note", sentence="No value of used memory in it: nothing can be judged.")
+        unread = series.rows > series.missing.total() and not times
+        why = (
+            "None of its times can be read (nvidia-smi writes 2026/01/31 23:59:59.000)"
+            if unread
+            else "No value of used memory in it"
+        )
+        return _result(series, level="note", sentence=f"{why}: nothing can be judged.")
     values = [used / total for used in series.used]
     span = times[-1] - times[0]
     apart = [later - earlier for earlier, later in pairwise(times)]

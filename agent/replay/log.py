@@ -26,6 +26,7 @@ LIMIT = 2 << 30  # bytes, unpacked
 LONGEST = 4096  # characters of a line
 GPUS = 256
 BURST = 0.1  # of the usual interval: samples closer than that come from several GPUs
+MORE_THAN_ALL = "more than memory.total"
 _KEYS = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
 _NAMES = ("name", "gpu_name")
 
@@ -75,29 +76,36 @@ def read_log(path: Path, columns: str | None = None, interval: float | None = No
     there is no timestamp column.
     """
     places = None if columns is None else _named(columns)
+    width = 0 if places is None else max(places.values()) + 1
     log = Log()
     for number, line in enumerate(_lines(path), start=1):
         if not line.strip():
             continue
-        row = [cell.strip() for cell in line.split(",")]
+        row = cells.split(line)
         if (found := cells.header(row)) is not None:
-            places = found
+            places, width = found, len(row)
             _check(found, path, interval)
         elif (complaint := cells.failure(line)) is not None:
             log.failures[complaint] += 1
         elif places is None:
+            if (other := cells.separator(line)) is not None:
+                raise ReplayError(
+                    f"{path}: line {number}: columns are separated by {other}; only commas are read, and a point in "
+                    "numbers, as nvidia-smi writes them: save it like that"
+                )
             raise ReplayError(
                 f"{path}: line {number} is no header of nvidia-smi; without one name the columns, for example: "
                 "--columns timestamp,index,memory.used,memory.total"
             )
-        elif len(row) <= max(places.values()):
+        elif len(row) != width:  # one more where a comma stands in a number: then each cell is another's
             log.garbled += 1
         else:
             _row(log, row, places, interval, path)
     if places is not None:
         _check(places, path, interval)
     if not log.series and not log.failures:
-        raise ReplayError(f"{path}: holds no row of nvidia-smi")
+        of_lines = f"; {log.garbled:,} lines don't have the {width} columns of the header" if log.garbled else ""
+        raise ReplayError(f"{path}: holds no row of nvidia-smi{of_lines}")
     for series in log.series.values():
         _check_bursts(series, places or {}, path)
     return log
@@ -148,6 +156,9 @@ def _row(log: Log, row: list[str], places: dict[str, int], interval: float | Non
         used = None if free is None or not total else max(0.0, total - free)
     if used is None:
         series.missing[cells.missing(cell)] += 1
+        return
+    if total and used > total:
+        series.missing[MORE_THAN_ALL] += 1
         return
     series.add(time, used)
 

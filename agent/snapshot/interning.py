@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.plain import plain
 from agent.snapshot.checks import Checks, Place
 from agent.snapshot.model import NO_STACK, Frame, Stacks
 
+LONGEST = 400  # characters of a file's or a function's name; C++ functions have long ones
 DEEPEST = 256  # frames of one stack; what is further out is left off
 # Frames that stand between the code that wanted memory and the allocator.
 _PASSED = ("/torch/", "torch/_", "<frozen", "/contextlib.py", "/c10/", "/aten/")
@@ -60,7 +62,8 @@ class Interning:
         filename, line, name = frame.get("filename", ""), frame.get("line", 0), frame.get("name", "")
         if type(filename) is not str or type(name) is not str or type(line) is not int:
             raise self._checks.wrong(place, frame, "a frame with text for filename and name, and an integer line")
-        number = self._frames.setdefault(Frame(filename, line, name), len(self._frames))
+        frame_of = Frame(plain(filename, LONGEST), line, plain(name, LONGEST))
+        number = self._frames.setdefault(frame_of, len(self._frames))
         if self._shared:
             self._by_id[id(frame)] = number
             self._kept.append(frame)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.plain import plain
 from agent.snapshot.checks import Checks, Place
 from agent.snapshot.interning import Interning
 from agent.snapshot.model import ACTIVE, AWAITING, DEFAULT_POOL, INACTIVE, Block, PoolId, Segment, Snapshot
@@ -22,6 +23,7 @@ _STATES = {
 }
 _SMALL_SEGMENT = 2 << 20
 _SETTINGS = 40
+_DEVICES = 256  # torch is built for 64 or 128
 
 
 def parse(raw: Any, size: int, shared: bool = True) -> Snapshot:
@@ -40,7 +42,10 @@ def parse(raw: Any, size: int, shared: bool = True) -> Snapshot:
     rows = checks.rows(top.pop("segments"), ("segments",))
     segments = tuple([_segment(row, ("segments", n), checks, interning) for n, row in enumerate(rows)])
     tallies = []
-    for device, trace in enumerate(checks.rows(top.pop("device_traces", []), ("device_traces",))):
+    traces = checks.rows(top.pop("device_traces", []), ("device_traces",))
+    if len(traces) > _DEVICES:
+        raise checks.wrong(("device_traces",), traces, f"of {_DEVICES} devices at most")
+    for device, trace in enumerate(traces):
         place = ("device_traces", device)
         entries = checks.rows(trace, place)
         if entries:
@@ -79,7 +84,7 @@ def _segment(row: Any, place: Place, checks: Checks, interning: Interning) -> Se
             f"segments[{place[1]}]: blocks add up to {total:,} bytes, total_size is {size:,}: the blocks are believed"
         )
     return Segment(
-        device=number(row, "device", place, 0),
+        device=_device(number(row, "device", place, 0), place, checks),
         address=address,
         size=total,
         stream=number(row, "stream", place, 0),
@@ -121,6 +126,12 @@ def _blocks(value: Any, place: Place, address: int, checks: Checks, interning: I
     return tuple(blocks)
 
 
+def _device(number: int, place: Place, checks: Checks) -> int:
+    if number >= _DEVICES:
+        raise checks.wrong((*place, "device"), number, f"less than {_DEVICES}")
+    return number
+
+
 def _history(value: Any, place: Place, checks: Checks) -> tuple[Any, int | None]:
     """Return the frames and the requested size of a block's newest use."""
     rows = checks.rows(value, place)
@@ -140,4 +151,4 @@ def _pool(value: Any, place: Place, checks: Checks) -> PoolId:
 
 def _settings(row: dict[Any, Any]) -> dict[str, str]:
     pairs = list(row.items())[:_SETTINGS]
-    return {str(key)[:60]: str(value)[:200] for key, value in pairs if isinstance(value, str | int | float | bool)}
+    return {plain(str(key)[:60]): plain(str(value)[:200]) for key, value in pairs if isinstance(value, str | int | float | bool)}

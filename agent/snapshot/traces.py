@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from agent.plain import plain
 from agent.snapshot.checks import Checks, Place
 from agent.snapshot.interning import Interning
 from agent.snapshot.model import BusySite, OomEvent, OpenSite, Stacks, TraceFacts
@@ -62,7 +63,7 @@ class Tally:
             actions[action] = actions.get(action, 0) + 1
             take(n, entry, size)
         if unknown:
-            names = ", ".join(sorted(unknown)[:5])
+            names = plain(", ".join(sorted(unknown)[:5]))
             self._checks.note(f"{sum(unknown.values()):,} trace entries of unknown kinds were passed over: {names}")
         if entries:
             self._first_us, self._last_us = self._clock(entries, 0), self._clock(entries, -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator
 
@@ -58,6 +58,14 @@ def _page_url(url: str) -> str:
     return url
 
 
+def page_of(url: str) -> str:
+    """Return one way to write the address of a page that can be written in several."""
+    parts = urlsplit(url)
+    port = parts.port or (80 if parts.scheme == "http" else 443)
+    path = "/metrics" if parts.path in ("", "/") else parts.path
+    return urlunsplit((parts.scheme, f"{parts.hostname}:{port}", path, parts.query, ""))
+
+
 class ScrapedEngineConfig(Section):
     """A server to scrape. Without a path in ``url`` it is /metrics."""
 
@@ -83,8 +91,10 @@ class ScrapeConfig(Section):
     @field_validator("engines")
     @classmethod
     def _each_once(cls, engines: tuple[ScrapedEngineConfig, ...]) -> tuple[ScrapedEngineConfig, ...]:
-        for what, values in (("url", [e.url for e in engines]), ("name", [e.name for e in engines if e.name])):
-            twice = [value for value in values if values.count(value) > 1]
+        pages = [page_of(engine.url) for engine in engines]
+        names = [engine.name for engine in engines if engine.name]
+        for what, shown, values in (("url", [engine.url for engine in engines], pages), ("name", names, names)):
+            twice = [text for text, value in zip(shown, values, strict=True) if values.count(value) > 1]
             if twice:
                 raise ValueError(f"the {what} {twice[0]} is there twice")
         return engines

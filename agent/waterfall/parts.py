@@ -57,7 +57,9 @@ def of_process(holder: Holder, used: int | None, reasons: list[str]) -> Iterator
         graphs, graphs_active = sum(pool.reserved_bytes for pool in pools), sum(pool.active_bytes for pool in pools)
         since = abs(row.reserved_bytes - holder.segments.reserved_bytes)  # a walk is some seconds old
         yield _part("graphs", graphs, owner, since)
-        unused = sum(pool.reserved_bytes - pool.active_bytes for pool in holder.segments.private if pool.tags)
+        unused = sum(
+            max(0, pool.reserved_bytes - pool.active_bytes) for pool in holder.segments.private if pool.tags
+        )
         asleep_inactive = min(unused, sum(asleep.values()))
     elif row.private_reserved_bytes != 0:
         reasons.append(f"{owner}: what CUDA graphs keep is in torch's memory in use ({holder.no_walk})")
@@ -66,7 +68,8 @@ def of_process(holder: Holder, used: int | None, reasons: list[str]) -> Iterator
     yield _part(
         "torch_active", _left(active, owner, "its parts come to", "torch has in use", reasons), owner, _slack(row)
     )
-    yield _part("torch_inactive", max(0, inactive), owner)
+    kept = _left(inactive, owner, "what is in use and its graphs come to", "torch has reserved", reasons)
+    yield _part("torch_inactive", kept, owner)
     if used is not None:
         beside = used - mapped_bytes(holder)
         yield _part("context", _left(beside, owner, _counts(holder), BOOKED, reasons), owner, PAGE)
@@ -97,7 +100,11 @@ def _counts(holder: Holder) -> str:
 
 def _asleep(holder: Holder) -> dict[str, int]:
     """Return by tag what sleep mode has handed back behind torch's back: torch goes on counting it as in use."""
-    return {tag.tag: tag.bytes - tag.mapped_bytes for tag in holder.tags if tag.mapped_bytes is not None}
+    gone: dict[str, int] = {}
+    for tag in holder.tags:
+        if tag.mapped_bytes is not None:
+            gone[tag.tag] = gone.get(tag.tag, 0) + max(0, tag.bytes - tag.mapped_bytes)
+    return gone
 
 
 def _slack(row: DeviceRow) -> int:

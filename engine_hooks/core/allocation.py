@@ -35,11 +35,11 @@ class _Refused:
 class AllocationObserver:
     """Fills ``allocation``.
 
-    A refusal is an attempt to admit the request at the head of a queue that the pool had no room for. vLLM asks again at
-    each step, a hundred times a second, and while nobody lets blocks go the answer can only be the same: refusals in a
-    row, and the retries of a request, count such steps once. A full pool that serves has few of them, one in which room
-    is made again and again and never enough has many. A running request that finds no room puts others back, or itself:
-    that is a preemption, and it is no refusal in a row that who was put back is not admitted at once.
+    A refusal is an attempt to admit the request at the head of a queue that the pool had no room for. vLLM asks again
+    at each step, and while nobody lets blocks go the answer can only be the same: refusals in a row, and the retries of
+    a request, count such steps once. A full pool that serves has few of them, one in which room is made again and again
+    and never enough has many. A running request that finds no room puts others back, or itself: that is a preemption,
+    and it is no refusal in a row that who was put back is not admitted at once.
     """
 
     HOOK = "allocation"

@@ -26,6 +26,7 @@ from engine_hooks.core.pool_view import PoolView
 SLICE_SECONDS = 0.0005
 MAX_NAMED = 5_000  # more are counted by the net of references, but not named: sorting them out would take too long
 MAX_SIGHTINGS = 4
+_LINKS = ("prev_free_block", "next_free_block")
 _CHUNK = 1024  # entries between two looks at the clock: about 0.1 ms
 
 # What a pass saw in the tables: the request, and the ids of a stretch of its blocks. Arrays: lists would be walked by
@@ -36,7 +37,8 @@ Trace = list[tuple[str, "array[int]"]]
 class _Pass:
     """One walk and what it has found so far. ``excess``: block id -> references beyond what is explained.
 
-    ``referenced``: blocks with a reference. ``trace``: what the tables held when the walk came by.
+    ``referenced``: blocks with a reference. ``astray``: blocks without one that are in no queue either, None where this
+    vLLM's blocks do not tell. ``trace``: what the tables held when the walk came by.
     """
 
     def __init__(self, view: PoolView, started: float) -> None:
@@ -47,6 +49,8 @@ class _Pass:
         self.excess: dict[int, int] = {}
         self.cached_idle = 0
         self.referenced = 0
+        # A free block is linked to its neighbours in the free queue, or to the queue's own ends.
+        self.astray: int | None = 0 if all(hasattr(view.pool.blocks[-1], name) for name in _LINKS) else None
         self.trace: Trace = []
         self.walk = self._walk(view)
 
@@ -84,7 +88,12 @@ class _Pass:
                         self.unnamed += 1
                     else:
                         self.excess[block.block_id] = found - explained
-        self.cached_idle += sum(not block.ref_cnt and block._block_hash is not None for block in chunk)
+        idle = [block for block in chunk if not block.ref_cnt]
+        self.cached_idle += sum(block._block_hash is not None for block in idle)
+        if self.astray is not None:
+            self.astray += sum(
+                block.next_free_block is None and block.prev_free_block is None and not block.is_null for block in idle
+            )
         if chunk[0].is_null and chunk[0].ref_cnt > 0:
             self.referenced -= 1  # the null block stands first; its count means nothing
 
@@ -98,7 +107,8 @@ class Finding:
     its verdict covers every block. ``orphaned`` and ``over_freed`` count the blocks of ``excess``, ``net`` is its sum.
     ``unjudged``: blocks with an excess that changed, that a second pass must confirm, or that were too many to name.
     ``since``: when each block of ``excess`` was first seen with one; ``references``: its count at the end of the pass.
-    ``lost``: blocks without a reference that are not in the free queue either; None where the pool moved meanwhile.
+    ``lost``: blocks without a reference that are not in the free queue either. Counted where nothing changed during the
+    pass; else by their links, as no block is on its way between two steps, and None where this vLLM's have none.
     """
 
     excess: dict[int, int]
@@ -224,7 +234,7 @@ class Audit:
             unjudged=sum(block not in confirmed for block in found.excess) + found.unnamed,
             references={block: self._view.pool.blocks[block].ref_cnt for block in confirmed},
             since={block: first.get(block, found.started) for block in confirmed},
-            lost=None if changed else max(0, self._view.held() - found.referenced),
+            lost=self._lost(found, still=not changed),
         )
         self._suspected = {block: first.get(block, found.started) for block in pending}
         if new := frozenset(excess).difference(known, self._suspects):
@@ -235,3 +245,8 @@ class Audit:
         self._ledger.changed = set() if pending else None
         self._pass = None
         self._next_start = 0.0 if pending else found.started + max(self._min_period, found.busy_seconds / self._duty)
+
+    def _lost(self, found: _Pass, *, still: bool) -> int | None:
+        if still:
+            return max(0, self._view.held() - found.referenced)
+        return None if found.astray is None else max(0, found.astray - self._view.aside)

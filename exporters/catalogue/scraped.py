@@ -32,7 +32,7 @@ SCRAPED_BAD_VALUES_TOTAL = Metric(
     "counter",
     "values",
     ("engine", "reason"),
-    "Values on the page that can't be and were not used: negative, above_one, not_finite.",
+    "Values on the page that can't be and were not used: negative, above_one, too_large, not_finite.",
 )
 SCRAPED_RESETS_TOTAL = Metric(
     "kvtide_scraped_resets_total", "counter", "resets", ENGINE, "Times that the engine's counters began again."

@@ -73,7 +73,7 @@ def make_hisparse_scheduler(
     partial_hits: bool = False,
     asynchronous: bool = False,
 ) -> Scheduler:
-    """Return a scheduler over a pool of ``gpu_blocks`` and one of ``host_blocks`` blocks; ``tokens`` is a step's budget.
+    """Return a scheduler over pools of ``gpu_blocks`` and ``host_blocks`` blocks; ``tokens`` is a step's budget.
 
     ``partial_hits``: prefix hits may end inside a block, which is then copied before it is written to. Blocks are
     hashed by halves then, for which vLLM wants a Mamba group too.

@@ -15,7 +15,9 @@ from vllm.v1.engine.core import EngineCore, EngineCoreProc
 from engine_hooks.core import hook as core_hook
 from engine_hooks.core.reporter import EngineReporter
 from engine_hooks.settings import Settings
-from tests.bed.workloads import WORKLOADS, Play, Workload, first_difference, make_engine
+from tests.bed.play import Play, first_difference
+from tests.bed.workload_engine import make_engine
+from tests.bed.workloads import WORKLOADS, Workload
 
 NOWHERE = Settings.from_environment({"KVTIDE_SOCKET": "/proc/none/agent.sock"})
 WORKLOAD = pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -13,6 +15,7 @@ from agent.config import LinkConfig
 from agent.engines import EngineTable
 from agent.link import LinkServer
 from engine_hooks.link import AgentLink
+from tests.bed.fake_torch import FakeTorch
 from tests.unit.support import Listener, Recorder, eventually, settings_for, write_key
 
 hypothesis.settings.register_profile("kvtide", deadline=None)  # a busy machine is no failure
@@ -82,3 +85,16 @@ async def server(link_config: LinkConfig, table: EngineTable) -> Iterator[LinkSe
     found.start()
     yield found
     found.close()
+
+
+@pytest.fixture
+def put(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a made-up torch in the place of the real one."""
+
+    def put(torch: FakeTorch) -> FakeTorch:
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        return torch
+
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    return put

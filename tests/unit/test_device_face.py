@@ -12,7 +12,8 @@ from agent.faces.devices import LINES_SHOWN, OLD_SECONDS, lines_of, render
 from agent.faces.lines import BAD
 from agent.sources.device.state import GpuMemory, GpuState, RemappedRows, RetiredPages, Xid
 from agent.state import AgentState
-from tests.unit.builders import MIB, make_devices, make_gpu, make_source, make_state
+from tests.unit.builders import MIB, make_state
+from tests.unit.node_builders import make_devices, make_gpu, make_source
 
 NOW = make_state().at
 HEALTHY = {"remapped_rows": None, "ecc": None, "xids": (), "throttle": ("gpu_idle", "sw_power_cap")}

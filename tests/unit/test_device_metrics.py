@@ -5,7 +5,8 @@ from __future__ import annotations
 from agent.sources.device.names import OTHER, THROTTLE_REASONS
 from agent.sources.device.state import FIELDS, FIELDS_OF_INSTANCES, GpuMemory, GpuState, Xid
 from exporters.collectors.device import collect
-from tests.unit.builders import MIB, make_devices, make_gpu, make_state
+from tests.unit.builders import MIB, make_state
+from tests.unit.node_builders import make_devices, make_gpu
 
 
 def series(*gpus: GpuState) -> dict[tuple[str, ...], float]:

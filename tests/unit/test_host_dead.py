@@ -13,8 +13,9 @@ from agent.sources.host.growth import Samples, growth_of
 from agent.sources.host.inputs import Held, Start
 from agent.sources.host.restarts import MAX_NAMES, MAX_STARTS, History, remember, restarts
 from agent.sources.host.wiring import device_holders, starts, watched
-from tests.unit.builders import make_devices, make_engine, make_frontend, make_gpu, make_silent, make_worker
+from tests.unit.builders import make_engine, make_frontend, make_silent, make_worker
 from tests.unit.host_tree import HostTree
+from tests.unit.node_builders import make_devices, make_gpu
 
 GIB = 1024**3
 NOW = 1_700_000_000.0

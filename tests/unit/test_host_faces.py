@@ -12,17 +12,15 @@ from agent.sources.driver_calls.state import DriverCallsState
 from agent.sources.host.state import HostState, Place
 from agent.state import AgentState
 from exporters.collectors import driver_calls, host
-from tests.unit.builders import (
-    MIB,
+from tests.unit.builders import MIB, make_silent, make_state
+from tests.unit.node_builders import (
     make_call,
     make_cgroup,
     make_driver_calls,
     make_host,
     make_killed,
     make_process,
-    make_silent,
     make_source,
-    make_state,
 )
 
 

@@ -16,8 +16,8 @@ from agent.sources.host.pids import InnerPid, PidMap
 from agent.sources.host.procfs import inner_pid, is_alive, parse_stat, sizes_of
 from agent.sources.host.source import HostSource
 from agent.sources.host.state import Place
-from tests.unit.builders import make_process
 from tests.unit.host_tree import BOOTED, KIB, HostTree
+from tests.unit.node_builders import make_process
 
 
 @pytest.fixture

@@ -13,18 +13,15 @@ from agent.state import AgentState
 from agent.waterfall.state import Part, Waterfall
 from exporters.landing import page
 from tests.unit.allocators import make_failure
-from tests.unit.builders import (
-    MIB,
+from tests.unit.builders import MIB, make_engine, make_state, make_torch_process
+from tests.unit.node_builders import (
     make_devices,
-    make_engine,
     make_gpu,
     make_host,
     make_process,
     make_scraped,
     make_scraped_engine,
     make_source,
-    make_state,
-    make_torch_process,
 )
 
 HOSTILE = "<script>alert(1)</script>\"'&"

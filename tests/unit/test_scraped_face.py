@@ -10,7 +10,8 @@ from rich.console import Console
 from agent.faces import scraped, status
 from agent.sources.scrape.state import PassedOver, ScrapedEngine
 from exporters.collectors.scraped import collect
-from tests.unit.builders import make_scraped, make_scraped_engine, make_source, make_state
+from tests.unit.builders import make_state
+from tests.unit.node_builders import make_scraped, make_scraped_engine, make_source
 
 NUMBERS = ("usage_ratio", "capacity_blocks", "held_blocks", "capacity_tokens", "held_tokens", "capacity_bytes")
 NUMBERS += ("held_bytes", "running", "waiting", "swapped", "preemptions", "prompt_tokens", "generation_tokens")

@@ -15,7 +15,8 @@ from agent.waterfall.build import waterfalls
 from agent.waterfall.state import Waterfall
 from engine_hooks.allocator import AllocatorRow
 from tests.unit.allocators import make_allocator_state
-from tests.unit.builders import make_frontend, make_gpu, make_pool
+from tests.unit.builders import make_frontend, make_pool
+from tests.unit.node_builders import make_gpu
 from tests.unit.waterfalls import (
     GIB,
     GPU,

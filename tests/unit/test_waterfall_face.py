@@ -16,7 +16,8 @@ from agent.faces.waterfall import BAR_WIDTH, WORDS, render
 from agent.state import AgentState
 from agent.waterfall.state import Part, PartName, Waterfall
 from exporters.collectors.waterfall import collect
-from tests.unit.builders import MIB, make_devices, make_gpu, make_source, make_state, make_waterfall
+from tests.unit.builders import MIB, make_state
+from tests.unit.node_builders import make_devices, make_gpu, make_source, make_waterfall
 
 
 def drawn(*waterfalls: Waterfall, width: int = 80, **state: Any) -> list[str]:

@@ -12,7 +12,8 @@ from agent.waterfall.state import Waterfall
 from engine_hooks.allocator import AllocatorRow, DeviceRow, PrivatePoolRow, SegmentsRow, TagRow, WalkRow
 from engine_hooks.members import WorkerRow
 from tests.unit.allocators import make_allocator_state
-from tests.unit.builders import make_engine, make_gpu, make_pool, make_torch_process, make_worker
+from tests.unit.builders import make_engine, make_pool, make_torch_process, make_worker
+from tests.unit.node_builders import make_gpu
 
 GIB = 1 << 30
 MIB = 1 << 20

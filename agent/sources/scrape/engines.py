@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -27,9 +28,11 @@ class Engines:
     def of(self, targets: Mapping[TargetKey, Target], now: float) -> tuple[tuple[ScrapedEngine, ...], int]:
         """Return the engines by label, and how many there are beyond those. ``now``: on the scrapers' clock."""
         reports = {key: target.scraper.report() for key, target in targets.items()}
-        rows: list[_Row] = []
-        for key, report in reports.items():  # before its first page a server stands for itself
-            rows += [(key, row) for row in sorted(report.rows)] or [(key, None)]
+        # Before its first page a server stands for itself. In turn: a server with many must not crowd others out.
+        of_each: list[list[_Row]] = [
+            [(key, row) for row in sorted(report.rows)] or [(key, None)] for key, report in reports.items()
+        ]
+        rows = [row for turn in itertools.zip_longest(*of_each) for row in turn if row is not None]
         left_out = sum(report.left_out for report in reports.values()) + max(0, len(rows) - MAX_ROWS)
         rows = rows[:MAX_ROWS]
         labels = self._labels.give(_wanted(rows, targets, reports))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from agent.plain import plain
 from agent.sources.scrape.http1 import Answer, Connection, HttpError
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -23,6 +24,13 @@ _WHY = {
     403: "it does not let us: see bearer_token_file",
     404: "there is no page; SGLang has one only with --enable-metrics",
 }
+
+
+def shown_url(url: str) -> str:
+    """Return ``url`` for people: without a password, and without what it asks for, which may be a token."""
+    parts = urlsplit(url)
+    asks = "?..." if parts.query else ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}{asks}"
 
 
 class FetchError(Exception):
@@ -90,7 +98,7 @@ class Fetcher:
                 break
             url = self._followed(url, answer.headers.get("location", ""))
         if answer.status != 200:
-            why = _WHY.get(answer.status, answer.reason[:60])
+            why = _WHY.get(answer.status, plain(answer.reason[:60]))
             raise FetchError(f"HTTP {answer.status}" + (f": {why}" if why else ""), answered=True)
         return answer
 
@@ -117,9 +125,12 @@ class Fetcher:
         return _HEADERS | {"Authorization": f"Bearer {token}"}
 
     def _followed(self, url: SplitResult, location: str) -> SplitResult:
-        target = urlsplit(urljoin(url.geturl(), location))
+        try:
+            target = urlsplit(urljoin(url.geturl(), location))
+        except ValueError:
+            raise HttpError("it sends us to what is no URL") from None
         if (target.scheme, target.netloc) != (url.scheme, url.netloc):  # it would get our token
-            shown = f"{target.scheme}://{target.netloc}{target.path}"[:100]
+            shown = plain(shown_url(target.geturl())[:100])
             raise FetchError(f"it sends us to {shown}: if that is right, give that URL", answered=True)
         if not (target.path + target.query).isascii() or " " in target.path + target.query:
             raise HttpError("it sends us to what is no URL")

@@ -18,6 +18,7 @@ MAX_HEAD_BYTES = 64 * 1024
 _CHUNK = 256 * 1024
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: ([^\r\n]*))?")
 _BODYLESS = {204, 304}
+_MOST_DIGITS = 18  # of a length
 
 
 class HttpError(Exception):
@@ -112,7 +113,7 @@ class Connection:
         elif "chunked" in headers.get("transfer-encoding", "").lower():
             body = _chunks(stream, limit)
         elif length.isascii() and length.isdecimal():
-            body = stream.exactly(int(length), limit)
+            body = stream.exactly(int(length[:_MOST_DIGITS]), limit)
         else:
             body, ends_with_connection = stream.rest(limit), True
         if ends_with_connection or stream.buffer or _closes(version, headers):

@@ -12,9 +12,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.sources.scrape.families import ALL_NAMES, COUNTERS, FIELD_OF, INFO, MODES
+from engine_hooks.names import printable
 
 MAX_ROWS = 64
 MAX_SERIES = 4096  # whose meaning is remembered
+MAX_LINES = 20_000  # of engines, on one page
+LONGEST_LABELS = 8192  # characters: vLLM's longest, of its cache's settings, have some 1,500
+_LONGEST_NAME = 256  # characters of one label's value
+_LARGEST = float(1 << 63)  # no engine has counted so far
 _SLACK = 1e-6  # rounding may take a ratio so far above one
 _LINE = re.compile(r"\n((?:ray_)?(vllm|sglang)[:_])(" + "|".join(map(re.escape, ALL_NAMES)) + r")(?=[{ \t])([^\n]*)")
 _REPORTERS = ("pid", "tp_rank", "pp_rank", "moe_ep_rank")
@@ -35,7 +40,7 @@ class RowKey(NamedTuple):
 
 
 class Rejected(NamedTuple):
-    """A value that can't be: ``reason`` is negative, above_one or not_finite."""
+    """A value that can't be: ``reason`` is negative, above_one, too_large or not_finite."""
 
     name: str
     value: float
@@ -90,7 +95,11 @@ class PageReader:
         names: set[str] = set()
         newest: float | None = None
         left_out: set[RowKey] = set()
-        for prefix, kind, name, rest in _LINE.findall("\n" + text):
+        # One by one: to find all at once would keep every other thread of the agent waiting.
+        for number, found in enumerate(_LINE.finditer("\n" + text)):
+            if number >= MAX_LINES:
+                raise PageError(f"more than {MAX_LINES:,} lines of engines are on the page")
+            prefix, kind, name, rest = found.groups()
             names.add(prefix + name)
             series, value, stamp = self._split(kind, name, rest)
             if stamp is not None:
@@ -119,7 +128,9 @@ class PageReader:
         try:
             if len(words) not in (1, 2) or (rest.startswith("{") and not end):
                 raise ValueError
-            stamp = int(words[1]) / 1000 if len(words) == 2 else None
+            if end > LONGEST_LABELS:
+                raise PageError(f"the labels of a line of {name} have {end:,} characters; an engine's have less")
+            stamp = int(words[1][:20]) / 1000 if len(words) == 2 else None
             return self._series(kind, name, rest[:end]), float(words[0]), stamp
         except ValueError:
             raise PageError(f"a line of {name} can't be read: {rest.strip()[:60]!r}") from None
@@ -144,6 +155,7 @@ def _parsed(labels: str) -> dict[str, str]:
 
 
 def _series_of(kind: str, name: str, labels: dict[str, str]) -> _Series:
+    labels = {label: text if len(text) <= _LONGEST_NAME else printable(text) for label, text in labels.items()}
     reporter = tuple(labels.get(label, "") for label in _REPORTERS)
     names = MODES.get((name, labels["mode"]), ()) if "mode" in labels else (name,)
     return _Series(
@@ -176,6 +188,8 @@ def _wrong(field_name: str, value: float) -> str:
         return "not_finite"
     if value < 0:
         return "negative"
+    if value > _LARGEST:
+        return "too_large"
     return "above_one" if field_name == "usage" and value > 1 + _SLACK else ""
 
 

@@ -7,6 +7,9 @@ import msgspec
 from agent.sources.scrape.families import Reading
 
 
+_DIGITS = 15  # of a number of blocks or bytes that can be
+
+
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks, tokens and bytes on one rank; None where the page does not say."""
 
@@ -73,7 +76,7 @@ _NEVER = {
 
 def _number(info: dict[str, str], name: str) -> int | None:
     text = info.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 and int(text) > 0 else None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS and int(text) > 0 else None
 
 
 def _share(ratio: float | None, whole: int | None) -> int | None:

@@ -86,12 +86,15 @@ class Scraper:
         """Start reading."""
         self._thread.start()
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Stop reading; a GET under way is broken off."""
         self._stop.set()
         self._fetcher.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end of a reader that was stopped, so long at most."""
         if self._thread.is_alive():
-            self._thread.join(0.2)
+            self._thread.join(max(0.0, seconds))
 
     def report(self) -> Report:
         """Return what is known now."""
@@ -113,9 +116,11 @@ class Scraper:
         except PageError as error:
             self._failed(previous, "bad_page", str(error))
         except Exception as error:
-            if not self._stop.is_set():  # else the connection was taken away from under it
+            reason = f"{type(error).__name__}: {error}"
+            # Once for each; and at the end the connection is taken away from under it.
+            if not self._stop.is_set() and previous.reason != reason:
                 logger.exception("scraping %s", self._name)
-            self._failed(previous, "bad_page", f"{type(error).__name__}: {error}")
+            self._failed(previous, "bad_page", reason)
         else:
             now = self._clock()
             gone = self._engines.keys() - page.rows.keys()

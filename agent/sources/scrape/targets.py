@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Set
 from typing import NamedTuple
 
-from agent.sources.config import ScrapeConfig
+from agent.sources.config import ScrapeConfig, page_of
 from agent.sources.scrape.discovery import Discovery
-from agent.sources.scrape.fetch import Fetcher
+from agent.sources.scrape.fetch import Fetcher, shown_url
 from agent.sources.scrape.scraper import Scraper
 from agent.sources.scrape.state import PassedOver
 
 LOOK_SECONDS = 10.0  # from one search among the processes to the next
+CLOSE_SECONDS = 0.3
 SETTLE_SECONDS = 5.0  # engines with hooks are connected by then: after a start of the agent they take up to 4 s
 
 TargetKey = tuple[str, ...]
@@ -58,8 +59,12 @@ class Targets:
     def close(self) -> None:
         """Stop scraping."""
         self._closed = True
-        for target in list(self._targets.values()):
-            target.scraper.close()
+        scrapers = [target.scraper for target in list(self._targets.values())]
+        for scraper in scrapers:
+            scraper.stop()
+        deadline = time.monotonic() + CLOSE_SECONDS  # for all of them: each may hang
+        for scraper in scrapers:
+            scraper.wait(deadline - time.monotonic())
 
     def _add_configured(self) -> None:
         for number, engine in enumerate(self._config.engines, 1):
@@ -70,19 +75,20 @@ class Targets:
                 ca_file=engine.tls_ca_file,
                 clock=self._clock,
             )
-            scraper = self._scraper(engine.name or engine.url, fetcher)
-            self._add(("config", engine.url), Target(scraper, engine.url, engine.name or "", f"engine-{number}"))
+            shown = shown_url(engine.url)
+            scraper = self._scraper(engine.name or shown, fetcher)
+            self._add(("config", engine.url), Target(scraper, shown, engine.name or "", f"engine-{number}"))
 
     def _look(self, discovery: Discovery) -> None:
         servers, self.passed_over = discovery.look()
-        configured = {engine.url.rstrip("/") for engine in self._config.engines}
+        configured = {page_of(engine.url) for engine in self._config.engines}
         found = {
             ("process", str(server.pid), str(server.started)): server
             for server in servers
-            if server.url not in configured
+            if page_of(server.url) not in configured
         }
         for key in [key for key in self._targets if key[0] == "process" and key not in found]:
-            self._targets.pop(key).scraper.close()
+            self._targets.pop(key).scraper.stop()
         for key, server in found.items():
             if key not in self._targets:
                 scraper = self._scraper(
