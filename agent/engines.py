@@ -85,7 +85,7 @@ class EngineTable:
         if report.events:
             who = self._members.who(instance, self._cores())
             if who is not None:
-                for event in report.events:
+                for event in report.events[: self._members.allowed(instance, len(report.events), now)]:
                     self.failures.add(who, event, now)
 
     def heartbeat(self, instance: str, _heartbeat: Heartbeat, now: float) -> None:

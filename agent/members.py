@@ -21,6 +21,8 @@ from engine_hooks.wire import Hello
 
 MAX_MEMBERS = 512
 MAX_PROCESSES = 64  # of no engine; each makes series of its own
+EVENTS_PER_SECOND = 2.0  # that a member may tell for long; hooks tell six each five seconds at most
+EVENTS_AT_ONCE = 24.0
 OTHER = "other"  # a role that newer hooks have and we do not know
 _ROLES = (WORKER, FRONTEND, TORCH, OTHER)
 
@@ -50,6 +52,8 @@ class _Member:
     report: MemberReport | None = None
     process: str = ""
     allocator: Allocator = field(default_factory=Allocator)
+    events: float = EVENTS_AT_ONCE  # that it may tell now
+    events_at: float = 0.0
 
     @property
     def role(self) -> str:
@@ -99,6 +103,17 @@ class MemberTable:
         if member is not None:
             member.report, member.heard = report, now
             member.allocator.take(report, now)
+
+    def allowed(self, instance: str, events: int, now: float) -> int:
+        """Return how many of so many events of a member are looked at: each is read through for what failed."""
+        member = self._members.get(instance)
+        if member is None:
+            return 0
+        member.events = min(EVENTS_AT_ONCE, member.events + (now - member.events_at) * EVENTS_PER_SECOND)
+        member.events_at = now
+        taken = min(events, int(member.events))
+        member.events -= taken
+        return taken
 
     def who(self, instance: str, cores: Iterable[Core]) -> Who | None:
         """Return whose an event of this member is; None when it is not one. Without its core, its engine's name is its

@@ -64,13 +64,13 @@ def run(quick: bool) -> list[Row]:
                 for blocks in POOLS:
                     # What each may still generate before the pool is full.
                     room = int(0.95 * blocks) // running * BLOCK_TOKENS - PROMPT - BLOCK_TOKENS - WARM_UP_STEPS
-                    turn = min(12, room // 4)
-                    if turn < 4:  # 1,024 requests and their warm-up leave no room in 10,000 blocks
+                    rounds = min(12, room // 4)
+                    if rounds < 4:  # 1,024 requests and their warm-up leave no room in 10,000 blocks
                         continue
                     count = 4 if quick else PAIRS
-                    load = Load(running=running, blocks=blocks, prompt=PROMPT, steps=min(room, 4 * turn * count))
+                    load = Load(running=running, blocks=blocks, prompt=PROMPT, steps=min(room, 4 * rounds * count))
                     for name, put_on in _kinds(Settings.from_environment(agent.engine_env())).items():
-                        measured = measure(put_on, load, count, turn)
+                        measured = measure(put_on, load, count, rounds)
                         rows.append(
                             median_ratio(
                                 f"beside_vllm.{name}.{running}_running.{blocks // 1000}k_blocks", measured.steps

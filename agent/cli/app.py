@@ -39,10 +39,12 @@ app.command("replay")(replay.replay)
 class PlainFormatter(logging.Formatter):
     """Each message is one line; nothing in it, nor in a traceback, steers the terminal that shows the log."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
+        """Return the line without what follows it, such as a traceback."""
         return plain(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return all of it."""
         return plain_lines(super().format(record))
 
 

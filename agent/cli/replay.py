@@ -36,7 +36,7 @@ def replay(
         typer.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
         return
 
-    from agent.faces.terminal import Terminal
+    from agent.faces.terminal import for_reports
     from agent.replay.text import render
 
-    Terminal().print(render(result))
+    for_reports().print(render(result))

@@ -45,10 +45,10 @@ def snapshot(
         typer.echo(msgspec.json.format(msgspec.json.encode({"reports": reports, "comparison": comparison})).decode())
         return
 
-    from agent.faces.terminal import Terminal
+    from agent.faces.terminal import for_reports
     from agent.snapshot import changes, text
 
-    console = Terminal(soft_wrap=False)
+    console = for_reports()
     if comparison is not None:
         console.print(changes.render(comparison))
     console.print(text.render(reports[-1]))

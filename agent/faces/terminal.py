@@ -9,6 +9,15 @@ from rich.segment import Segment
 
 from agent.plain import plain_lines
 
+LEAST_COLUMNS = 80  # that a report needs
+
+
+def for_reports() -> Terminal:
+    """Return a terminal for what is printed once. A narrower one wraps the lines: cut numbers would be wrong ones."""
+    terminal = Terminal()
+    terminal.width = max(LEAST_COLUMNS, terminal.width)
+    return terminal
+
 
 class Terminal(Console):
     """A console that shows no control characters but its own."""

@@ -21,7 +21,8 @@ Source = Literal[
 _UNITS = {"byte": 1, "bytes": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "kb": 2**10}
 _MAX_TEXT = 4000
 _MAX_PROCESSES = 32
-_SIZE = r"(-?\d+(?:\.\d+)?)\s*(bytes?|[KMGT]iB|B)\b"
+# Bounded, and from a number's beginning only: a message of a thousand digits must cost no more than another.
+_SIZE = r"(?<![\d.])(-?\d{1,20}(?:\.\d{1,20})?)\s*(bytes?|[KMGT]iB|B)\b"
 
 
 class OomMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +65,8 @@ _WORDS: tuple[tuple[Source, str], ...] = (
     ("driver", r"(?:CUDA|HIP)(?: driver)? error: out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"),
     ("torch", r"(?:CUDA|HIP|XPU) out of memory|OutOfMemoryError"),
 )
-_SOURCES = tuple((source, re.compile(pattern, re.IGNORECASE)) for source, pattern in _WORDS)
+# In lower case: without regard to case a pattern takes ten times as long to find that there is nothing.
+_SOURCES = tuple((source, re.compile(pattern.lower())) for source, pattern in _WORDS)
 _SIZES: dict[str, tuple[re.Pattern[str], ...]] = {
     name: tuple(re.compile(pattern.replace("SIZE", _SIZE), re.IGNORECASE) for pattern in patterns)
     for name, patterns in {
@@ -85,12 +87,15 @@ _SIZES: dict[str, tuple[re.Pattern[str], ...]] = {
         "available": (r"available KV cache memory \(SIZE\)",),
     }.items()
 }
-_DEVICE = re.compile(r"\bGPU (\d+)\b|on device (?:cuda:|hip:)?(\d+)\b")
-_PROCESS = re.compile(rf"Process (\d+) has {_SIZE} memory in use", re.IGNORECASE)
-_STARTUP = re.compile(r"Free memory on device (?:\S+ )?\((\d+(?:\.\d+)?)/(\d+(?:\.\d+)?) GiB\)", re.IGNORECASE)
-_WANTED = re.compile(r"\((?:\d*\.)?\d+, (\d+(?:\.\d+)?) GiB\)")
+_DEVICE = re.compile(r"\bGPU (\d{1,15})\b|on device (?:cuda:|hip:)?(\d{1,15})\b")
+_PROCESS = re.compile(rf"Process (\d{{1,15}}) has {_SIZE} memory in use", re.IGNORECASE)
+_STARTUP = re.compile(
+    r"Free memory on device (?:\S+ )?\((\d{1,15}(?:\.\d{1,15})?)/(\d{1,15}(?:\.\d{1,15})?) GiB\)", re.IGNORECASE
+)
+_WANTED = re.compile(r"\((?:\d{0,15}\.)?\d{1,15}, (\d{1,15}(?:\.\d{1,15})?) GiB\)")
 _PROFILED = re.compile(
-    r"Initial free memory (\d+(?:\.\d+)?) GiB, current free memory (\d+(?:\.\d+)?) GiB", re.IGNORECASE
+    r"Initial free memory (\d{1,15}(?:\.\d{1,15})?) GiB, current free memory (\d{1,15}(?:\.\d{1,15})?) GiB",
+    re.IGNORECASE,
 )
 _GIB = 2**30
 
@@ -98,7 +103,8 @@ _GIB = 2**30
 def parse(text: str) -> OomMessage | None:
     """Return what ``text`` says, or None when it is no message of a failed allocation."""
     text = " ".join(text[:_MAX_TEXT].split())
-    source = next((name for name, pattern in _SOURCES if pattern.search(text)), None)
+    lower = text.lower()
+    source = next((name for name, pattern in _SOURCES if pattern.search(lower)), None)
     if source is None:
         return None
     if source == "host":  # its numbers are of another memory

@@ -82,10 +82,11 @@ def read_log(path: Path, columns: str | None = None, interval: float | None = No
         if not line.strip():
             continue
         row = cells.split(line)
-        if (found := cells.header(row)) is not None:
+        sample = places is not None and line[0].isdigit()  # a header and a complaint begin with a letter
+        if not sample and (found := cells.header(row)) is not None:
             places, width = found, len(row)
             _check(found, path, interval)
-        elif (complaint := cells.failure(line)) is not None:
+        elif not sample and (complaint := cells.failure(line)) is not None:
             log.failures[complaint] += 1
         elif places is None:
             if (other := cells.separator(line)) is not None:

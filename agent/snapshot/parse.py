@@ -151,4 +151,8 @@ def _pool(value: Any, place: Place, checks: Checks) -> PoolId:
 
 def _settings(row: dict[Any, Any]) -> dict[str, str]:
     pairs = list(row.items())[:_SETTINGS]
-    return {plain(str(key)[:60]): plain(str(value)[:200]) for key, value in pairs if isinstance(value, str | int | float | bool)}
+    return {
+        plain(str(key)[:60]): plain(str(value)[:200])
+        for key, value in pairs
+        if isinstance(value, str | int | float | bool)
+    }

@@ -57,9 +57,7 @@ def of_process(holder: Holder, used: int | None, reasons: list[str]) -> Iterator
         graphs, graphs_active = sum(pool.reserved_bytes for pool in pools), sum(pool.active_bytes for pool in pools)
         since = abs(row.reserved_bytes - holder.segments.reserved_bytes)  # a walk is some seconds old
         yield _part("graphs", graphs, owner, since)
-        unused = sum(
-            max(0, pool.reserved_bytes - pool.active_bytes) for pool in holder.segments.private if pool.tags
-        )
+        unused = sum(max(0, pool.reserved_bytes - pool.active_bytes) for pool in holder.segments.private if pool.tags)
         asleep_inactive = min(unused, sum(asleep.values()))
     elif row.private_reserved_bytes != 0:
         reasons.append(f"{owner}: what CUDA graphs keep is in torch's memory in use ({holder.no_walk})")

@@ -108,23 +108,22 @@ class ReferenceLedger:
         histogram, timer = self.new_seconds, time.perf_counter
         bounds, counts = histogram.bounds, histogram.counts
 
-        def get_new_blocks(*args: Any, **kwargs: Any) -> Any:
+        def get_new_blocks(num_blocks: int) -> Any:
             began = timer()
-            result = original(*args, **kwargs)
-            ended = timer()
+            result = original(num_blocks)
+            seconds = timer() - began
             try:
                 if off and self.HOOK in off:
                     return result
                 number = len(result)
                 self.references += number
+                self.new = new = self.new + number
+                counts[bisect_left(bounds, seconds)] += 1
+                histogram.sum += seconds
                 if self.changed is not None:
                     self.changed.update(map(_block_id, result))
-                self.new += number
-                counts[bisect_left(bounds, ended - began)] += 1
-                histogram.sum += ended - began
-                self._calls += 1
-                if not self._calls % _TIMED_CALLS:  # it stands for the calls before it, and for what the clock costs
-                    self.seconds += _TIMED_CALLS * (timer() - ended)
+                if not new % _TIMED_CALLS:  # it stands for the calls before it, and for what the clock costs
+                    self.seconds += _TIMED_CALLS * (timer() - began - seconds)
             except Exception as error:
                 self._guard.note(self.HOOK, error)
             return result

@@ -5,6 +5,7 @@ Blocks are compared by identity: ``KVCacheBlock`` is a dataclass whose ``==`` wa
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Any
@@ -58,6 +59,8 @@ class PoolView:
         for name in _NEEDED:
             if not hasattr(self.pool, name):
                 return Support(ok=False, reason=f"{type(self.pool).__name__} has no {name}")
+        if len(inspect.signature(self.pool.get_new_blocks).parameters) != 1:
+            return Support(ok=False, reason=f"{type(self.pool).__name__}.get_new_blocks takes more than a number")
         if not all(hasattr(m, "req_to_blocks") for m in self.managers):
             return Support(ok=False, reason="no block tables (req_to_blocks) were found")
         return Support(ok=True)

@@ -397,3 +397,14 @@ def test_behaviour_is_unchanged_step_by_step() -> None:
     plain = play(make_scheduler(num_blocks=200, max_num_seqs=32), lambda: None)
     watched = Watched(make_scheduler(num_blocks=200, max_num_seqs=32))
     assert play(watched.scheduler, watched.audit) == plain
+
+
+def test_a_pool_whose_blocks_are_taken_in_another_way_is_not_wrapped() -> None:
+    scheduler = make_scheduler()
+    pool = scheduler.kv_cache_manager.block_pool
+    take = pool.get_new_blocks
+    pool.get_new_blocks = lambda number, tier="gpu": take(number)
+    watched = Watched(scheduler)
+    assert watched.accounts.ledger is None
+    assert watched.accounts.support.reason == "BlockPool.get_new_blocks takes more than a number"
+    assert len(pool.get_new_blocks(2, tier="host")) == 2, "it takes what it took"

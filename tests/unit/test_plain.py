@@ -49,7 +49,7 @@ def test_the_terminal_shows_its_own_colours_and_nobody_elses() -> None:
     terminal.print(Panel(Text(STEERS, style="red"), title=Text(STEERS)))
     terminal.print(STEERS, markup=False)
     text = out.getvalue()
-    assert "\x1b[31m[31m" not in text.replace("\N{REPLACEMENT CHARACTER}", "")
+    assert text.count("\x1b[31m") == 1, "its own"
     assert "\x1b]" not in text
     assert not set(text) & {"\x07", "\x9b", "\u202e", "\u2028", "\x00"}
     assert "cod.exe" in text
@@ -100,3 +100,13 @@ def test_a_terminal_without_all_letters_gets_the_others(snapshot: Path) -> None:
     done = subprocess.run([str(KVTIDE), "snapshot", str(snapshot)], capture_output=True, check=False, env=env)
     assert (done.returncode, done.stderr) == (0, b"")
     assert b"device 0" in done.stdout
+
+
+@pytest.mark.parametrize(("columns", "most"), [("5", 80), ("40", 80), ("100", 100)])
+def test_a_narrow_terminal_cuts_no_number(snapshot: Path, columns: str, most: int) -> None:
+    env = {**os.environ, "COLUMNS": columns}
+    done = subprocess.run(
+        [str(KVTIDE), "snapshot", str(snapshot)], capture_output=True, text=True, check=False, env=env
+    )
+    assert max(map(len, done.stdout.splitlines())) == most
+    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout

@@ -6,7 +6,6 @@ import msgspec
 
 from agent.sources.scrape.families import Reading
 
-
 _DIGITS = 15  # of a number of blocks or bytes that can be
 
 

@@ -62,9 +62,9 @@ class Targets:
         scrapers = [target.scraper for target in list(self._targets.values())]
         for scraper in scrapers:
             scraper.stop()
-        deadline = time.monotonic() + CLOSE_SECONDS  # for all of them: each may hang
+        deadline = self._clock() + CLOSE_SECONDS  # for all of them: each may hang
         for scraper in scrapers:
-            scraper.wait(deadline - time.monotonic())
+            scraper.wait(deadline - self._clock())
 
     def _add_configured(self) -> None:
         for number, engine in enumerate(self._config.engines, 1):
