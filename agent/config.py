@@ -155,10 +155,20 @@ def _one_line(where: str, error: pydantic.ValidationError, overrides: dict[str, 
         if problem["type"] == "extra_forbidden":
             allowed = ", ".join(_known_keys(problem["loc"][:-1]))
             parts.append(f"{source}: unknown key {key}; allowed here: {allowed}")
+        elif problem["type"] == "missing":
+            *outer, name = map(str, problem["loc"])
+            parts.append(f"{source}: {'.'.join(outer)}: {name} is missing")
         else:
-            text = problem["msg"].removeprefix("Value error, ")
+            text = _allowed(problem["type"], problem["loc"]) or problem["msg"].removeprefix("Value error, ")
             parts.append(f"{source}: {key}: {_shown(problem['input'])}: {_hidden(text)}")
     return " ".join("; ".join(parts).split())  # a key may hold line ends
+
+
+def _allowed(kind: str, path: tuple[int | str, ...]) -> str:
+    """Return what must be there, for kinds of problems that pydantic tells in Python's words; else nothing."""
+    if kind == "model_type":
+        return f"must be a mapping with {', '.join(_known_keys(path))}"
+    return 'must be a list (lines that begin with "-")' if kind == "tuple_type" else ""
 
 
 def _shown(value: object) -> str:

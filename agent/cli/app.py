@@ -7,7 +7,7 @@ import io
 import logging
 import os
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -34,6 +34,21 @@ app.command("agent")(agent.agent)
 app.command("status")(status.status)
 app.command("snapshot")(snapshot.snapshot)
 app.command("replay")(replay.replay)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
 
 
 class PlainFormatter(logging.Formatter):

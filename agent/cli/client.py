@@ -12,10 +12,13 @@ _decoder = msgspec.json.Decoder(AgentState)
 
 
 class AgentClient:
-    """One agent at ``url``; keeps its connection. Raises :class:`KvtideError` with one line."""
+    """One agent at ``url``, by HTTP where that has no scheme; keeps its connection.
+
+    Raises :class:`KvtideError` with one line.
+    """
 
     def __init__(self, url: str, timeout: float = 3.0) -> None:
-        self._url = url.rstrip("/")
+        self._url = (url if "://" in url else f"http://{url}").rstrip("/")
         try:
             self._http = httpx2.Client(base_url=self._url, timeout=timeout)
         except (httpx2.InvalidURL, ValueError) as error:
@@ -32,6 +35,14 @@ class AgentClient:
             text = str(error) or type(error).__name__
             raise KvtideError(f"no agent answers at {self._url} ({text}); start it with: kvtide agent") from None
         return response.content
+
+    def state_text(self) -> str:
+        """Return the state as JSON that people can read."""
+        content = self.state_json()
+        try:
+            return msgspec.json.format(content, indent=2).decode()
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise KvtideError(f"{self._url}: not JSON ({error}); is that a kvtide agent?") from None
 
     def state(self) -> AgentState:
         """Return the state."""

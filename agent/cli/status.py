@@ -12,7 +12,11 @@ from agent.errors import KvtideError
 def status(
     url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = "http://127.0.0.1:9477",
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the state as JSON, or with --waterfall only the waterfalls.")
+        bool,
+        typer.Option(
+            "--json",
+            help="Print the state as JSON, or with --waterfall the waterfalls, or the reason why there are none.",
+        ),
     ] = False,
     waterfall: Annotated[
         bool, typer.Option("--waterfall", help="Show where each GPU's memory is, part by part.")
@@ -26,17 +30,22 @@ def status(
     from agent.cli.client import AgentClient
 
     client = AgentClient(url)
-    if as_json and waterfall:
+    if as_json and not waterfall:
+        typer.echo(client.state_text())
+        return
+
+    from agent.faces import waterfall as falls
+
+    if as_json:
         import msgspec
 
-        typer.echo(msgspec.json.encode(client.state().waterfalls).decode())
-        return
-    if as_json:
-        typer.echo(client.state_json().decode())
+        state = client.state()
+        reason = "" if state.waterfalls else str(falls.render(state))  # without any that is a sentence
+        answer = msgspec.json.encode({"waterfalls": state.waterfalls, "reason": reason})
+        typer.echo(msgspec.json.format(answer, indent=2).decode())
         return
 
     from agent.faces import status as whole
-    from agent.faces import waterfall as falls
     from agent.faces.terminal import Terminal
 
     render = falls.render if waterfall else whole.render

@@ -13,6 +13,7 @@ from rich.text import Text
 from agent.faces.lines import BAD, SHOWN, Line
 from agent.retained import count_of
 from agent.sources.driver_calls.state import CallRow, DriverCallsState
+from agent.sources.host.pages import NOT_YET
 from agent.sources.host.state import CgroupState, HostState, KilledState, ProcessState
 from agent.state import AgentState
 from agent.units import human_bytes, human_seconds
@@ -20,6 +21,7 @@ from agent.units import human_bytes, human_seconds
 WARN = "yellow"
 NOTICED = 0.01  # locked memory, as a share of the host's: drivers and daemons lock a little everywhere
 KILLED_SECONDS = 3600.0  # how long a kill is shown
+YOUNG_SECONDS = 120.0  # of an agent: what takes turns has not come to everyone yet
 _SHM = "/dev/shm"  # noqa: S108 - a word to print
 _SOURCES = {"host": "host", "driver_calls": "driver calls"}
 _WORDS = {"warn": WARN, "page": BAD}
@@ -45,21 +47,21 @@ def panel(state: AgentState) -> RenderableType | None:
 
 def lines_of(state: AgentState) -> list[Line]:
     """Return what there is to say of the host and of driver calls."""
-    lines = list(_host(state.host, state.at)) if state.host else []
+    lines = list(_host(state.host, state.at, state.at - state.started_at)) if state.host else []
     if state.driver_calls:
         lines += _driver(state.driver_calls)
     down = {source.source: source.reason for source in state.sources if not source.up and source.reads}
     return lines + [Line(label, f"not read: {down[name]}", WARN) for name, label in _SOURCES.items() if name in down]
 
 
-def _host(host: HostState, now: float) -> Iterator[Line]:
+def _host(host: HostState, now: float, age: float) -> Iterator[Line]:
     if text := _memory(host):
         yield Line("memory", text)
     for engine in dict.fromkeys(row.engine for row in host.processes):
         rows = [row for row in host.processes if row.engine == engine]
         yield Line(engine, _processes(host, engine, rows))
         yield from (_cgroup(row) for row in host.cgroups if row.engine == engine and row.current_bytes is not None)
-        yield from _unknown(engine, rows)
+        yield from _unknown(engine, rows, young=age < YOUNG_SECONDS)
     for restart in host.restarts:
         if restart.restarts:
             times = count_of(restart.restarts, "time")
@@ -143,12 +145,14 @@ def _killed(row: KilledState) -> Line:
     return Line("killed", f"{who} ended before {at}, and {where} one was killed for memory", BAD)
 
 
-def _unknown(engine: str, rows: list[ProcessState]) -> Iterator[Line]:
-    """What could not be read of an engine's processes, each reason once."""
+def _unknown(engine: str, rows: list[ProcessState], *, young: bool) -> Iterator[Line]:
+    """What could not be read of an engine's processes, each reason once. ``young``: a turn to come is no news."""
     names: dict[str, dict[str, None]] = {}
     for row in rows:
         for name, reason in row.unavailable.items():
             names.setdefault(reason, {})[name.replace("_", " ")] = None
+    if names.pop(NOT_YET.reason, None) and not young:
+        yield Line(engine, "PSS not read yet (processes take turns)", "dim")
     for reason, fields in names.items():
         yield Line(engine, f"not known: {', '.join(fields)}: {reason}", "dim")
 

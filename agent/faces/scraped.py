@@ -70,7 +70,7 @@ def _engine(engine: ScrapedEngine) -> Iterator[tuple[str, str]]:
         yield _work(engine), ""
         for what in ("use of the pool", "size of the pool", "progress"):
             if what in engine.cannot:
-                yield f"no {what}: {engine.cannot[what]}", "dim"
+                yield f"{what} not known: {engine.cannot[what]}", "dim"
 
 
 def _pool(engine: ScrapedEngine) -> str:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from agent.faces import allocator, detail, devices, grid, host, scraped
 from agent.faces.lines import BAD
-from agent.faces.words import invitation, refusals
+from agent.faces.words import nobody, refusals
 from agent.oom.log import Failure
 from agent.retained import peers_of
 from agent.state import AgentState, EngineState, PoolState, Verdict
@@ -20,10 +20,11 @@ from agent.units import human_bytes, human_seconds
 from engine_hooks.members import FRONTEND, WORKER
 
 BAR_WIDTH = 40
-# Colours of Okabe and Ito, told apart by the colour-blind; the letters carry the meaning without any colour.
+# Colours of Okabe and Ito, told apart by the colour-blind; the letters carry the meaning without any colour. The parts
+# do not overlap; in the table, what is orphaned is held, too.
 _PARTS = (
     ("orphaned", "L", BAD),
-    ("held", "#", "#0072b2"),
+    ("held by requests", "#", "#0072b2"),
     ("cached idle", "+", "#56b4e9"),
     ("empty", ".", "grey50"),
 )
@@ -35,8 +36,7 @@ def render(state: AgentState) -> RenderableType:
     if not state.ready:
         parts.append(Text(f"agent not ready: {state.not_ready_reason}", style="bold #d55e00"))
     if not state.engines:
-        parts.append(Text(f"No engine is connected at {state.link.socket}."))
-        parts.append(Text(invitation(state)))
+        parts += [Text(line) for line in nobody(state)]
         if turned_away := refusals(state.link):
             parts.append(Text(turned_away, style="yellow"))
     peers = peers_of((engine.engine, engine.detail) for engine in state.engines)
@@ -96,7 +96,7 @@ def _engine(
 def _bar(pool: PoolState) -> Text:
     leaked = min(pool.orphaned or 0, pool.held)
     cached = pool.cached_idle or 0
-    counts = {"orphaned": leaked, "held": pool.held - leaked, "cached idle": cached}
+    counts = {"orphaned": leaked, "held by requests": pool.held - leaked, "cached idle": cached}
     cells = {name: _cells(number, pool.capacity) for name, number in counts.items()}
     widest = max(cells, key=lambda name: cells[name])
     cells[widest] -= max(0, sum(cells.values()) - BAR_WIDTH)  # what rounding up has added
@@ -124,13 +124,13 @@ def _numbers(engine: EngineState, pool: PoolState) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=True, header_style="bold")
     columns = (
         ("held", pool.held),
-        ("orphaned", pool.orphaned),
+        ("of it\norphaned", pool.orphaned),
         ("cached idle", pool.cached_idle),
         ("empty", pool.empty),
         ("capacity", pool.capacity),
     )
     for name, _ in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", vertical="bottom")  # in one line it is too wide
     table.add_column("running", justify="right")
     table.add_column("waiting", justify="right")
     blocks = [_count(number) for _, number in columns]

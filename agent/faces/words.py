@@ -5,6 +5,15 @@ from __future__ import annotations
 from agent.state import AgentState, LinkState
 from engine_hooks.wire import DEFAULT_SOCKET
 
+WITHOUT_HOOKS = "No engine with hooks is connected."
+
+
+def nobody(state: AgentState) -> list[str]:
+    """Say that no engine is connected, and how one is; no advice where engines are read through their own pages."""
+    if state.scrape is not None and state.scrape.engines:
+        return [WITHOUT_HOOKS]
+    return [f"No engine is connected at {state.link.socket}.", invitation(state)]
+
 
 def invitation(state: AgentState) -> str:
     """Say how an engine gets here, and how one that can't be restarted does where none of those is looked for."""

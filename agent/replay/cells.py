@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 _NAME = re.compile(r"^([a-z][a-z0-9_.]*)(?: \[([^\]]+)\])?$")
 _SIZE = re.compile(r"^(-?\d{1,15}(?:\.\d{1,15})?)(?: ?(KiB|MiB|GiB|MB|GB))?$", re.ASCII)
 _TIME = re.compile(r"^(\d{4})[/-](\d\d)[/-](\d\d)[ T](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?$", re.ASCII)
+_DATE = re.compile(r"^[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\s*$", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _MIB = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}
 # Any of these in a line makes it a header; no value reads like that.
 KNOWN = {
@@ -77,6 +79,16 @@ def seconds(cell: str) -> float | None:
     except ValueError:
         return None
     return moment.timestamp() + (int(fraction) / 10 ** len(fraction) if fraction else 0.0)
+
+
+def table(line: str) -> bool:
+    """Return whether this begins what nvidia-smi prints for people: a date alone, then a frame."""
+    return line.startswith("+---") or "NVIDIA-SMI" in line or _DATE.match(line) is not None
+
+
+def binary(line: str) -> bool:
+    """Return whether there is in a line what no text has."""
+    return _CONTROL.search(line) is not None
 
 
 def failure(line: str) -> str | None:

@@ -9,8 +9,9 @@ from statistics import median
 
 from agent.replay import shapes
 from agent.replay.errors import ReplayError
-from agent.replay.estimators import Slope, exhaustion
+from agent.replay.estimators import Slope, exhaustion, noise
 from agent.replay.log import Series, read_log
+from agent.replay.plot import plot
 from agent.replay.result import Exhaustion, GpuResult, Growth, Replay, Sawtooth, Staircase
 from agent.units import human_seconds
 
@@ -26,8 +27,10 @@ LONG = 4 * 3600.0  # seconds: what grew for that long is no cache that fills
 SHORTEST = 600.0  # seconds: in less a leak can't be told from a start
 GAP = 5.0  # usual intervals: a longer pause is a gap
 PERIODS = 2  # of a saw-tooth, in which there is a peak
+CHANCE = 4.0  # standard deviations of the noise: what never came back may be that much by chance
+RESOLUTION = 2.0  # MiB: nvidia-smi writes whole ones, and each end may be off by one
+LEAST_PRINTED = 1e-4  # what is less reads as 0.00 %
 RUNS_FULL = 0.5  # of the device that falls from USE_PAGE, so that something ended
-PLOT = 72
 
 
 def replay_file(
@@ -74,7 +77,16 @@ def judge(series: Series) -> GpuResult:
     leaks = growth if growth is not None and span >= SHORTEST and _leaks(growth, span) else None
     stairs = stairs if span >= SHORTEST else None
     forecast = _forecast(_crest(times, values, saw), growth, saw) if growth and (leaks or stairs) else None
-    level, sentence = _grows(leaks, stairs, span, forecast) or _stays(values, span, saw)
+    # What is no more than the noise of the samples, or of where they hit a tooth, is no growth.
+    missed = saw.amplitude * interval / saw.period_seconds if saw else 0.0
+    chance = max(CHANCE * noise(values), RESOLUTION / total, missed)
+    creeps = growth if growth is not None and growth.low > 0 and growth.retained > chance else None
+    level, sentence = (
+        _grows(leaks, stairs, span, forecast)
+        or _runs_full(saw)
+        or _creeps(creeps, span, saw)
+        or _stays(values, span, saw, growth, creeps)
+    )
     return _result(
         series,
         values=values,
@@ -92,13 +104,15 @@ def judge(series: Series) -> GpuResult:
 
 def _leaks(growth: Growth, span: float) -> bool:
     """Return whether the floor grows in both windows, does not level off, and what came stays."""
-    if growth.low <= 0 or growth.last_half_low <= 0:
-        return False
-    if growth.last_half_per_minute < SLOWING * growth.per_minute:
+    if growth.low <= 0 or _levels_off(growth):
         return False
     made = growth.per_minute * span / 60
     lasting = growth.retained >= max(LEAST_RISE, LASTING * made)
     return lasting and growth.last_half_retained >= LEAST_RISE / 3
+
+
+def _levels_off(growth: Growth) -> bool:
+    return growth.last_half_low <= 0 or growth.last_half_per_minute < SLOWING * growth.per_minute
 
 
 def _crest(times: Sequence[float], values: Sequence[float], saw: Sawtooth | None) -> float:
@@ -115,8 +129,8 @@ def _forecast(level: float, growth: Growth, saw: Sawtooth | None) -> Exhaustion 
     left = exhaustion(level, 1.0, slope)
     if left is None:
         return None
-    on = "the peaks keep their height and the floor goes" if saw else "it goes"
-    condition = f"if {on} on as in the slower of the whole log and its last half, and nothing is restarted"
+    kept = " if the peaks keep their height" if saw else ""
+    condition = f"at this rate (the slower of the whole log and its last half){kept}, unless restarted"
     return Exhaustion(seconds=left.value, low=left.low, high=left.high, condition=condition)
 
 
@@ -134,7 +148,7 @@ def _grows(
         )
     elif leak is not None:
         text = (
-            f"The floor grows by {leak.per_minute:.2%} of the device a minute and does not come back: "
+            f"The floor grows by {_rate(leak.per_minute)} and does not come back: "
             f"{leak.retained:.0%} of the device over {human_seconds(span)}, in both halves of the log."
         )
     else:
@@ -144,17 +158,53 @@ def _grows(
     return "note", f"{text} A cache that fills looks the same: a longer log can tell."
 
 
-def _stays(values: Sequence[float], span: float, saw: Sawtooth | None) -> tuple[str, str]:
-    """Return what to say of memory that does not grow for good."""
-    if saw is not None and saw.peak >= USE_PAGE and saw.amplitude >= RUNS_FULL:
-        return "bad", (
-            f"It runs full {saw.teeth} times, about every {human_seconds(saw.period_seconds)}, and then falls by "
-            f"{saw.amplitude:.0%} of the device: what ends it may be a restart or an out-of-memory kill."
-        )
+def _rate(per_minute: float) -> str:
+    """Return a rate by the shortest time in which it is enough to be printed."""
+    for minutes, name in ((1, "a minute"), (60, "an hour")):
+        if minutes * per_minute >= LEAST_PRINTED:
+            return f"{minutes * per_minute:.2%} of the device {name}"
+    return f"{1440 * per_minute:.2%} of the device a day"
+
+
+def _runs_full(saw: Sawtooth | None) -> tuple[str, str] | None:
+    """Return what to say of memory that runs full and falls again and again; None where it doesn't."""
+    if saw is None or saw.peak < USE_PAGE or saw.amplitude < RUNS_FULL:
+        return None
+    return "bad", (
+        f"It runs full {saw.teeth} times, about every {human_seconds(saw.period_seconds)}, and then falls by "
+        f"{saw.amplitude:.0%} of the device: what ends it may be a restart or an out-of-memory kill."
+    )
+
+
+def _creeps(growth: Growth | None, span: float, saw: Sawtooth | None) -> tuple[str, str] | None:
+    """Return what to say of memory that grows to the end, but too little to be a leak yet; None where it doesn't."""
+    if growth is None or growth.retained >= LEAST_RISE or _levels_off(growth):
+        return None
+    if growth.retained < LASTING * growth.per_minute * span / 60:
+        return None
+    short = "too little in so short a log to judge" if span < LONG else "too little to judge, a longer log can tell"
+    return "note", (
+        f"{'The floor grows' if saw else 'Grows'} by {_rate(growth.per_minute)} ({growth.retained:.1%} in "
+        f"{human_seconds(span)}): {short}."
+    )
+
+
+def _stays(
+    values: Sequence[float], span: float, saw: Sawtooth | None, growth: Growth | None, grew: Growth | None
+) -> tuple[str, str]:
+    """Return what to say of memory that does not grow for good; ``grew``: the growth where it is more than noise."""
     if saw is not None:
         return "good", f"A saw-tooth that comes down each time ({saw.teeth} teeth): nothing stays. No leak's shape."
     if max(values) - min(values) < shapes.LEAST_TOOTH:
-        return "good", f"Constant at {median(values):.0%} of the device: preallocated or idle, nothing grows."
+        constant = f"Constant at {median(values):.0%} of the device"
+        if growth is None:
+            return "note", f"{constant}, sampled too seldom or unevenly to tell whether it grows."
+        if grew is not None:
+            return (
+                "good",
+                f"{constant}, almost: it grew by {grew.retained:.1%} of the device, and levels off or comes back.",
+            )
+        return "good", f"{constant}: preallocated or idle, nothing grows."
     if span < SHORTEST:
         return "note", f"{human_seconds(span)} is too short to tell a leak from a start."
     return "good", "It levels off or comes back: no leak's shape."
@@ -213,18 +263,5 @@ def _result(
         level=level,
         sentence=sentence,
         textbook=textbook,
-        plot=_plot(times, values),
+        plot=plot(times, values, GAP),
     )
-
-
-def _plot(times: Sequence[float], values: Sequence[float]) -> tuple[float | None, ...]:
-    """Return the highest value of each of ``PLOT`` equal spans of time; None where there was no sample."""
-    if not values:
-        return ()
-    span = (times[-1] - times[0]) or 1.0
-    columns: list[float | None] = [None] * PLOT
-    for time, value in zip(times, values, strict=True):
-        n = min(PLOT - 1, int(PLOT * (time - times[0]) / span))
-        known = columns[n]
-        columns[n] = value if known is None or value > known else known
-    return tuple(columns)

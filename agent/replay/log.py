@@ -89,15 +89,7 @@ def read_log(path: Path, columns: str | None = None, interval: float | None = No
         elif not sample and (complaint := cells.failure(line)) is not None:
             log.failures[complaint] += 1
         elif places is None:
-            if (other := cells.separator(line)) is not None:
-                raise ReplayError(
-                    f"{path}: line {number}: columns are separated by {other}; only commas are read, and a point in "
-                    "numbers, as nvidia-smi writes them: save it like that"
-                )
-            raise ReplayError(
-                f"{path}: line {number} is no header of nvidia-smi; without one name the columns, for example: "
-                "--columns timestamp,index,memory.used,memory.total"
-            )
+            raise _no_header(path, number, line)
         elif len(row) != width:  # one more where a comma stands in a number: then each cell is another's
             log.garbled += 1
         else:
@@ -110,6 +102,26 @@ def read_log(path: Path, columns: str | None = None, interval: float | None = No
     for series in log.series.values():
         _check_bursts(series, places or {}, path)
     return log
+
+
+def _no_header(path: Path, number: int, line: str) -> ReplayError:
+    """Return what to say of a first line that is neither a header nor a complaint."""
+    if cells.binary(line):
+        return ReplayError(f"{path}: is not text")
+    if cells.table(line):
+        return ReplayError(
+            f"{path}: this is nvidia-smi's table, not its CSV; make one with: nvidia-smi "
+            "--query-gpu=timestamp,index,memory.used,memory.total --format=csv -l 10"
+        )
+    if (other := cells.separator(line)) is not None:
+        return ReplayError(
+            f"{path}: line {number}: columns are separated by {other}; only commas are read, and a point in numbers, "
+            "as nvidia-smi writes them: save it like that"
+        )
+    return ReplayError(
+        f"{path}: line {number} is no header of nvidia-smi; without one name the columns, for example: "
+        "--columns timestamp,index,memory.used,memory.total"
+    )
 
 
 def _named(columns: str) -> dict[str, int]:

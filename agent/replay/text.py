@@ -39,9 +39,9 @@ def _gpu(gpu: GpuResult) -> RenderableType:
     body: list[RenderableType] = [Text(f"{sign} {gpu.sentence}", style=style)]
     if gpu.exhaustion:
         left = gpu.exhaustion
-        ends = human_seconds(left.low), "never" if left.high is None else human_seconds(left.high)
-        between = "" if ends[0] == ends[1] else f" ({ends[0]} to {ends[1]})"
-        text = f"Full in {human_seconds(left.seconds)}{between} {left.condition}."
+        latest = "never" if left.high is None else human_seconds(left.high)
+        within = _interval(human_seconds(left.seconds), human_seconds(left.low), latest)
+        text = f"Full in about {within} {left.condition}."
         body.append(Text(text, style=style))
     if gpu.textbook:
         body.append(Text(f"- the textbook profile would warn: {'; '.join(gpu.textbook)}"))
@@ -65,7 +65,14 @@ def _plot(columns: tuple[float | None, ...]) -> list[Text]:
                 line += _EIGHTHS[filled]
         label = {HEIGHT - 1: "100% ", 0: "  0% "}.get(row, "     ")
         lines.append(Text.assemble((label, "dim"), (line, "#0072b2")))
+    if None in columns:
+        lines.append(Text("     · no sample", style="dim"))
     return lines
+
+
+def _interval(value: str, low: str, high: str) -> str:
+    """Return a value with its interval, as they are printed; without where that says no more."""
+    return value if low == high == value else f"{value} ({low} to {high})"
 
 
 def _numbers(gpu: GpuResult) -> Table:
@@ -98,12 +105,14 @@ def _shapes(gpu: GpuResult) -> Mapping[str, str]:
         )
     if gpu.growth:
         growth = gpu.growth
+        slope = _interval(*(f"{each:+.3%}/min" for each in (growth.per_minute, growth.low, growth.high)))
         rows["floor"] = (
-            f"{growth.per_minute:+.3%}/min ({growth.low:+.3%} to {growth.high:+.3%}), last half "
-            f"{growth.last_half_per_minute:+.3%}/min; {growth.retained:.1%} of the device never came back"
+            f"{slope}, last half {growth.last_half_per_minute:+.3%}/min; {growth.retained:.1%} of the device never "
+            "came back"
         )
-        if growth.acceleration_per_minute2 is not None:
-            rows["acceleration"] = f"{growth.acceleration_per_minute2:+.4%}/min²"
+        second = growth.acceleration_per_minute2
+        if second is not None and (shown := f"{second:+.4%}/min²").strip("+-0.%/min²"):
+            rows["acceleration"] = shown
     if gpu.staircase:
         stairs = gpu.staircase
         rows["staircase"] = (

@@ -7,6 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agent.retained import count_of
 from agent.snapshot.compare import Comparison, DeviceChange
 from agent.snapshot.text import finding_line, grid
 from agent.units import human_bytes
@@ -31,8 +32,8 @@ def _device(change: DeviceChange) -> RenderableType:
     body += [Text(), _sums(change), Text()]
     body.append(
         Text(
-            f"{change.gained:,} segments ({human_bytes(change.gained_size)}) are new, {change.lost:,} "
-            f"({human_bytes(change.lost_size)}) are gone."
+            f"New: {count_of(change.gained, 'segment')} ({human_bytes(change.gained_size)}); gone: {change.lost:,} "
+            f"({human_bytes(change.lost_size)})."
         )
     )
     if change.sites:

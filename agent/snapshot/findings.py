@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from agent.retained import count_of
 from agent.snapshot.report import DeviceReport, Finding, Open
 from agent.snapshot.traces import TENTHS
 from agent.snapshot.usage import BAND_LOW
@@ -93,8 +94,9 @@ def _band(report: DeviceReport) -> list[Finding]:
     band = next(band for band in report.bands if band.low == BAND_LOW)
     if not free or free < MATTERS * report.usage.reserved or band.size < BAND_SHARE * free:
         return []
-    sentence = f"{band.count:,} free blocks of 16 to 32 MiB hold {band.size / free:.0%} of what is free: too small for "
-    return [Finding(level="note", sentence=f"{sentence}a large request, kept from the driver.")]
+    holds = f"{count_of(band.count, 'free block')} of 16 to 32 MiB {'holds' if band.count == 1 else 'hold'}"
+    sentence = f"{holds} {band.size / free:.0%} of what is free: too small for a large request, kept from the driver."
+    return [Finding(level="note", sentence=sentence)]
 
 
 def _awaiting(report: DeviceReport) -> list[Finding]:

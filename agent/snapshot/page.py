@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from agent.retained import count_of
 from agent.snapshot.compare import Comparison, DeviceChange
 from agent.snapshot.flame import flame
 from agent.snapshot.model import Segment, Snapshot, Stacks
@@ -53,11 +54,13 @@ def _device(report: DeviceReport, segments: Sequence[Segment], stacks: Stacks) -
         ("fragmentation", _ratio(usage.fragmentation)),
         ("overcommit", "-" if usage.overcommit is None else f"{usage.overcommit:.2f}"),
     ]
-    map_says = f"Each row is one of {picture.segments:,} segments, in each pool those with most free space first."
+    map_says = (
+        f"Each row is one of {count_of(picture.segments, 'segment')}, in each pool those with most free space first."
+    )
     if picture.folded:
         map_says += f" {picture.folded:,} blocks are too narrow and drawn together."
     if picture.left_out:
-        map_says += f" {picture.left_out:,} segments ({human_bytes(picture.left_out_size)}) are not drawn."
+        map_says += f" Not drawn: {count_of(picture.left_out, 'segment')} ({human_bytes(picture.left_out_size)})."
     fire_says = (
         f"{human_bytes(fire.size)} in use by call stack, the outermost frame at the top; click to zoom in or out."
     )
@@ -125,7 +128,7 @@ def _change(change: DeviceChange, files: Sequence[str]) -> str:
     ]
     names = ", ".join(f"{n}: {file}" for n, file in enumerate(files, start=1))
     columns = ("call site", *(f"{n}" for n in range(1, len(files) + 1)), "change", "blocks")
-    new = f"{change.gained:,} segments ({human_bytes(change.gained_size)}) are new, {change.lost:,} are gone."
+    new = f"New: {count_of(change.gained, 'segment')} ({human_bytes(change.gained_size)}); gone: {change.lost:,}."
     return (
         f"<h2>Device {change.device}: what changed</h2><p>{escape(names)}. {new}</p>{_findings(change.findings)}"
         f"{_table(columns, rows)}"

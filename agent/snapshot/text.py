@@ -9,6 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agent.retained import count_of
 from agent.snapshot.findings import steady
 from agent.snapshot.report import DeviceReport, Finding, PoolRow, Report, Site, TraceReport, Usage
 from agent.snapshot.usage import BAND_LOW
@@ -16,7 +17,7 @@ from agent.units import human_bytes, human_seconds
 
 SHOWN = 8
 BAR = 36
-SUMS_BAR = 80
+SUMS_BAR = 76  # a terminal's 80 columns without the frame
 # Okabe and Ito's colours; the letters say the same without any.
 BLUE = "#0072b2"
 PARTS = (("allocated", "#", BLUE), ("awaiting free", "~", "#e69f00"), ("free", ".", "grey50"))
@@ -73,7 +74,7 @@ def bar(usage: Usage) -> Text:
 
 def numbers(usage: Usage) -> Text:
     """Return the ratios in a line or two."""
-    parts = [f"reserved {human_bytes(usage.reserved)} in {usage.segments:,} segments"]
+    parts = [f"reserved {human_bytes(usage.reserved)} in {count_of(usage.segments, 'segment')}"]
     if usage.overcommit is not None:
         parts.append(f"overcommit {usage.overcommit:.2f}")
     if usage.fragmentation is not None and usage.contiguity is not None:

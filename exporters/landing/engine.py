@@ -72,9 +72,11 @@ def _pool(pool: PoolState) -> str:
         for css, n in parts
         if n > 0
     )
+    # The bar's parts do not overlap; in the numbers, what is orphaned is held, too.
     items = (
-        ("held", "held", pool.held),
-        ("leak", "orphaned", pool.orphaned),
+        ("", "held", pool.held),
+        ("leak", "of it orphaned", pool.orphaned),
+        ("held", "held by requests", None if pool.orphaned is None else pool.held - leaked),
         ("cached", "cached idle", pool.cached_idle),
         ("empty", "empty", pool.empty),
         ("", "capacity", pool.capacity),

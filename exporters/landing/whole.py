@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from agent.faces import allocator, devices
-from agent.faces.words import invitation, refusals
+from agent.faces.words import nobody, refusals
 from agent.retained import peers_of
 from agent.state import AgentState
 from exporters.landing import engine, node, waterfall
@@ -29,10 +29,10 @@ def page(state: AgentState) -> str:
 
 def _engines(state: AgentState) -> str:
     if not state.engines:
-        return section(
-            "No engine is connected",
-            f"<p>{escape(invitation(state))}</p><p>{escape(refusals(state.link))}</p>",
-        )
+        head, *advice = nobody(state)
+        turned_away = refusals(state.link)
+        told = [*advice, turned_away] if turned_away else advice
+        return section(head.removesuffix("."), *(f"<p>{escape(text)}</p>" for text in told))
     peers = peers_of((found.engine, found.detail) for found in state.engines)
     boxes = []
     for found in state.engines:

@@ -164,7 +164,8 @@ def run(seconds: float, folder: Path, console: Console) -> bool:
     story, leaks, planted, interrupted = Story(), folder / "leak", None, False
     with AgentProcess(folder) as agent:
         console.print(f"\\[kvtide] agent up; its page, for a browser while the demo runs: {agent.url}", highlight=False)
-        env = {**agent.engine_env(), **leak_env(leaks)}
+        # Who calls from this machine is believed when it says whose a request is.
+        env = {**agent.engine_env(), **leak_env(leaks), "KVTIDE_TRUSTED_PROXIES": "127.0.0.0/8"}
         with EngineServer(folder / "engine.log", num_blocks=BLOCKS, env=env) as engine:
             try:
                 with console.status("\\[kvtide] vLLM is starting on the CPU: half a minute to a minute..."):

@@ -205,10 +205,11 @@ def test_what_a_person_sees(bench: Bench) -> None:
     assert "GPU 0" in text
     assert "unattributed" in text
     assert "torch/a" in text
-    found: list[dict[str, Any]] = json.loads(
+    answer: dict[str, Any] = json.loads(
         subprocess.run([*command, "--json"], capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     )
-    assert [fall["gpu"] for fall in found] == ["0"]
-    assert found[0]["unattributed_bytes"] == REST
+    assert answer["reason"] == ""
+    assert [fall["gpu"] for fall in answer["waterfalls"]] == ["0"]
+    assert answer["waterfalls"][0]["unattributed_bytes"] == REST
     metrics = bench.agent.metrics()
     assert metrics["kvtide_waterfall_bytes"] == TOTAL

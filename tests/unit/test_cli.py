@@ -52,8 +52,9 @@ def daemon(config_file: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-def test_version() -> None:
-    result = run("version")
+@pytest.mark.parametrize("word", ["version", "--version"])
+def test_version(word: str) -> None:
+    result = run(word)
     assert (result.returncode, result.stdout, result.stderr) == (0, f"kvtide {__version__}\n", "")
 
 
@@ -103,7 +104,7 @@ def test_status_without_an_agent() -> None:
 
 
 def test_status_of_something_that_is_no_url() -> None:
-    assert refused(1, "status", "--url", "nonsense").startswith("no agent answers at nonsense (")
+    assert refused(1, "status", "--url", "ftp://nonsense").startswith("no agent answers at ftp://nonsense (")
 
 
 def test_the_agent_starts_serves_and_ends(daemon: subprocess.Popen[str], socket_path: Path, config_file: Path) -> None:
@@ -123,7 +124,8 @@ def test_the_agent_starts_serves_and_ends(daemon: subprocess.Popen[str], socket_
     status = run("status", "--url", url)
     assert (status.returncode, status.stderr) == (0, "")
     assert f"No engine is connected at {socket_path}." in " ".join(status.stdout.split())
-    as_json = run("status", "--url", url, "--json")
+    as_json = run("status", "--url", url.removeprefix("http://"), "--json")
+    assert as_json.stdout.startswith('{\n  "at": ')
     assert msgspec.json.decode(as_json.stdout, type=AgentState).link.socket == str(socket_path)
 
     second = refused(2, "agent", "--config", config_file)

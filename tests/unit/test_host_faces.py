@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from agent.faces.host import panel
 from agent.sources.driver_calls.state import DriverCallsState
+from agent.sources.host.pages import NOT_YET
 from agent.sources.host.state import HostState, Place
 from agent.state import AgentState
 from exporters.collectors import driver_calls, host
@@ -185,3 +187,16 @@ def test_without_engines_there_is_no_word_of_what_only_they_need() -> None:
 
 def test_there_is_no_panel_without_a_source() -> None:
     assert panel(make_state(make_silent(), host=None, driver_calls=None)) is None
+
+
+def test_whose_turn_is_still_to_come_is_no_news_of_a_young_agent() -> None:
+    rows = (make_process(proportional_bytes=None, unavailable={"proportional": NOT_YET.reason}),)
+
+    def after(seconds: float) -> str:
+        state = make_state(host=make_host(processes=rows), driver_calls=None)
+        return drawn(msgspec.structs.replace(state, started_at=state.at - seconds))
+
+    assert "turn" not in after(119)
+    assert "not known" not in after(119)
+    assert "PSS not read yet (processes take turns)" in after(121)
+    assert "others come first" not in after(121)

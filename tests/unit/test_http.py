@@ -101,7 +101,7 @@ def test_the_page_has_every_number_and_no_script() -> None:
 def test_the_page_says_what_is_not_known() -> None:
     pool = make_pool(cached_idle=None, empty=None, orphaned=None, block_bytes=None)
     text = client(make_state(make_engine(pool=pool, audit_supported=False, audit_reason="too new"))).get("/").text
-    assert text.count("not known") == 3
+    assert text.count("not known") == 4
     assert "No exact accounting: too new." in text
     assert "1,000</dd>" in text
     text = client(make_state(make_engine(pool=None))).get("/").text
@@ -109,7 +109,7 @@ def test_the_page_says_what_is_not_known() -> None:
 
 
 def test_the_page_without_engines_says_what_to_do() -> None:
-    state = msgspec.structs.replace(make_state(), engines=())
+    state = msgspec.structs.replace(make_state(), engines=(), scrape=None)
     text = client(state).get("/").text
     assert "Start vLLM with kvtide installed beside it: it appears here by itself." in text
     elsewhere = msgspec.structs.replace(state, link=msgspec.structs.replace(state.link, socket="/x/a.sock"))

@@ -13,7 +13,7 @@ from agent.state import AgentState
 from agent.waterfall.state import Part, Waterfall
 from exporters.landing import page
 from tests.unit.allocators import make_failure
-from tests.unit.builders import MIB, make_engine, make_state, make_torch_process
+from tests.unit.builders import MIB, make_engine, make_pool, make_state, make_torch_process
 from tests.unit.node_builders import (
     make_devices,
     make_gpu,
@@ -217,3 +217,24 @@ def test_hostile_text_is_escaped(change: dict[str, object]) -> None:
     text = page(bare(**change))
     assert ESCAPED in text
     assert "<script" not in text
+
+
+def test_without_engines_nothing_is_empty() -> None:
+    alone = page(bare())
+    assert "<h2>No engine is connected at /run/kvtide/agent.sock</h2><p>Start vLLM" in alone
+    assert "<p></p>" not in alone
+    beside = page(bare(scrape=make_scraped(make_scraped_engine())))
+    assert "<h2>No engine with hooks is connected</h2><p>Connections refused" in beside
+    assert "Start vLLM" not in beside
+    link = msgspec.structs.replace(bare().link, refused_peers={})
+    assert "</p><p></p>" not in page(bare(link=link))
+    assert "<h2>No engine is connected at" in page(bare(link=link))
+
+
+def test_what_the_bar_shows_is_named_and_adds_up() -> None:
+    text = page(bare(engines=(make_engine(),)))
+    assert '<dt><span class="key leak"></span>of it orphaned</dt><dd>4 (4.0 MiB)</dd>' in text
+    assert '<dt><span class="key held"></span>held by requests</dt><dd>296 (296.0 MiB)</dd>' in text
+    assert "<dt>held</dt><dd>300 (300.0 MiB)</dd>" in text
+    unknown = page(bare(engines=(make_engine(pool=make_pool(orphaned=None)),)))
+    assert '<dt><span class="key held"></span>held by requests</dt><dd>not known</dd>' in unknown

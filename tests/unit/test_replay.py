@@ -12,7 +12,7 @@ import pytest
 
 from agent.replay.judge import judge
 from agent.replay.log import Series
-from tests.unit.replays import DATA, HOUR, saw, series
+from tests.unit.replays import DATA, HOUR, TOTAL, saw, series
 
 # What is a leak, and what is not.
 
@@ -41,7 +41,7 @@ def test_a_leak_is_seen_and_forecast(leak: Callable[[float], float]) -> None:
     found = judge(series(leak))
     assert found.level == "bad", found.sentence
     assert found.exhaustion is not None
-    assert found.exhaustion.condition.startswith("if ")
+    assert found.exhaustion.condition.startswith("at this rate ")
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,75 @@ def test_a_short_ramp_is_a_start_until_proven_otherwise() -> None:
     found = judge(series(lambda t: 0.1 + 0.8 * t / 300, seconds=300))
     assert found.level == "note"
     assert "too short" in found.sentence
+
+
+# What grows by less than a leak: no alarm, and no all-clear that its own numbers contradict.
+
+
+def minutes(used: Callable[[int], float], count: int = 30, every: float = 60.0) -> Series:
+    made = Series(gpu="0", total=TOTAL)
+    for n in range(count):
+        made.add(n * every, round(used(n)))
+    return made
+
+
+def test_a_little_growth_in_a_short_log_is_told_and_never_cleared() -> None:
+    found = judge(minutes(lambda n: 20_000 + 50 * n))
+    assert (found.level, found.exhaustion) == ("note", None)
+    assert found.sentence == (
+        "Grows by 0.06% of the device a minute (1.6% in 29 min): too little in so short a log to judge."
+    )
+
+
+@pytest.mark.parametrize(
+    ("used", "count", "every", "says"),
+    [
+        (
+            lambda n: 20_000 + 50 * n,
+            45,
+            60.0,
+            "Grows by 0.06% of the device a minute (2.5% in 44 min): too little in so",
+        ),
+        (lambda n: 20_000 + n, 600, 60.0, "Grows by 0.07% of the device an hour (0.7% in 9 h 59 min): too little to"),
+        (lambda n: 20_000 + n, 1000, 600.0, "Grows by 0.18% of the device a day (1.2% in 166 h 30 min): too little to"),
+        (lambda n: 20_000 + 3 * n + 9000 * (n % 40) / 40, 600, 1.0, "The floor grows by 0.22% of the device a minute"),
+    ],
+    ids=["past what reads as constant", "long", "for a week", "under a saw-tooth"],
+)
+def test_growth_is_told_by_a_time_in_which_it_shows(
+    used: Callable[[int], float], count: int, every: float, says: str
+) -> None:
+    found = judge(minutes(used, count, every))
+    assert found.level == "note"
+    assert found.sentence.startswith(says)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("size", [0.0, 1.0, 20.0, 150.0])
+def test_what_stays_within_its_noise_is_constant(seed: int, size: float) -> None:
+    draw = noisy(seed, size)
+    found = judge(minutes(lambda n: 70_000 + draw(n)))
+    assert found.level == "good"
+    assert found.sentence.endswith("preallocated or idle, nothing grows.")
+
+
+def test_a_little_growth_that_ended_is_no_suspicion_and_not_nothing() -> None:
+    found = judge(minutes(lambda n: 20_000 + 50 * min(n, 20), count=40))
+    assert found.level == "good"
+    assert found.sentence.endswith("almost: it grew by 1.2% of the device, and levels off or comes back.")
+
+
+def test_teeth_that_the_samples_hit_a_little_later_each_time_are_no_growth() -> None:
+    # The second of each trough drifts, and the lowest sample with it.
+    found = judge(minutes(lambda n: 20_000 + 400 * (n * 1.431 % 10), count=400, every=10.0))
+    assert found.level == "good", found.sentence
+    assert found.growth is not None
+
+
+def test_too_few_samples_for_a_slope_clear_nothing() -> None:
+    assert judge(minutes(lambda n: 20_000 + 50 * n, count=10)).sentence == (
+        "Constant at 25% of the device, sampled too seldom or unevenly to tell whether it grows."
+    )
 
 
 def heap_series() -> list[tuple[str, list[float], float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -139,6 +140,41 @@ def test_a_page_from_a_cache_is_stale(start: Callable[..., ScrapeSource]) -> Non
         eventually(lambda: engine(source, "a").phase == "up")
 
 
+def test_becoming_stale_and_its_end_are_logged_once(
+    start: Callable[..., ScrapeSource], caplog: pytest.LogCaptureFixture
+) -> None:
+    def logged() -> list[tuple[str, str]]:
+        told = [(each.levelname, each.getMessage()) for each in caplog.records if each.name == "kvtide.agent"]
+        return [each for each in told if "stale" in each[1]]
+
+    caplog.set_level(logging.INFO, logger="kvtide.agent")
+    with serving(page()) as server, serving(page()) as fine:
+        source = start({"url": server.url, "name": "a"}, {"url": fine.url, "name": "b"})
+        eventually(lambda: engines(source.read()) == {"a": "up", "b": "up"})
+        assert logged() == []
+        old = Reply(page(), headers={"Content-Type": "text/plain", "Age": "90"})
+        server.answer = lambda _: old
+        eventually(lambda: engine(source, "a").phase == "stale")
+        source.read()
+        ((level, text),) = logged()
+        assert level == "WARNING"
+        assert text.startswith("scraping a: stale: the page itself is 9")
+        server.answer = lambda _: Reply(page())
+        eventually(lambda: engine(source, "a").phase == "up")
+        source.read()
+        assert logged()[1:] == [("INFO", "scraping a: no longer stale")]
+
+
+def test_a_name_from_the_settings_is_the_label_before_during_and_after(start: Callable[..., ScrapeSource]) -> None:
+    with serving(lambda _: Reply("no", status=503)) as named, serving(lambda _: Reply("no", status=503)) as nameless:
+        source = start({"url": named.url, "name": "a"}, {"url": nameless.url})
+        assert engines(source.read()) == {"a": "down", "engine-2": "down"}
+        named.answer = nameless.answer = lambda _: Reply(page())
+        eventually(lambda: engines(source.read()) == {"a": "up", "org/model": "up"})
+        named.answer = nameless.answer = lambda _: Reply("no", status=503)
+        eventually(lambda: engines(source.read()) == {"a": "down", "org/model": "down"})
+
+
 def test_the_state_is_json() -> None:
     state = ScrapeSource(ScrapeConfig()).read()
     assert msgspec.json.decode(msgspec.json.encode(state)) == {"engines": [], "passed_over": [], "left_out": 0}
@@ -175,7 +211,7 @@ def test_the_parser_is_not_imported_before_there_is_a_page() -> None:
         ("[{url: 'http://a'}, {url: 'http://a'}]", "the url http://a is there twice"),
         ("[{url: 'http://a', name: x}, {url: 'http://b', name: x}]", "the name x is there twice"),
         ("[{url: 'http://a', name: ''}]", "at least 1 character"),
-        ("[{name: a}]", "Field required"),
+        ("[{name: a}]", "engines.0: url is missing"),
     ],
 )
 def test_mistakes_in_the_settings_are_named(tmp_path: Path, engines: str, refusal: str) -> None:

@@ -68,9 +68,12 @@ def test_what_is_wrong_stands_first() -> None:
 
 
 def test_what_a_page_does_not_say_is_said() -> None:
-    bare = fine(**dict.fromkeys(NUMBERS), cannot={"progress": "the page counts no tokens"})
+    bare = fine(**dict.fromkeys(NUMBERS), cannot={"progress": "the page has no token counters"})
     text = drawn(bare, down(phase="stale", reason="nothing changes"), down(engine="x", phase="bad_page", reason="HTML"))
-    assert "fine use of the pool not known nothing about its requests no progress: the page counts no tokens" in text
+    assert (
+        "fine use of the pool not known nothing about its requests progress not known: the page has no token counters"
+        in text
+    )
     assert "stale: nothing changes (http://127.0.0.1:8001)" in text
     assert "x not a page of metrics: HTML" in text
 

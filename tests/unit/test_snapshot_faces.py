@@ -23,6 +23,7 @@ from agent.snapshot.model import Snapshot
 from agent.snapshot.page import page
 from agent.snapshot.parse import parse
 from agent.snapshot.segment_map import segment_map
+from agent.snapshot.text import SUMS_BAR, numbers
 from tests.bed.snapshots import GIB, MIB, AllocatorBed, server_like, stacks, write
 
 KVTIDE = Path(sys.executable).parent / "kvtide"
@@ -30,9 +31,9 @@ SIZE = 1 << 30
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(1)>'&"
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, columns: int = 100) -> subprocess.CompletedProcess[str]:
     command = [str(KVTIDE), "snapshot", *map(str, arguments)]
-    env = {**os.environ, "COLUMNS": "100"}
+    env = {**os.environ, "COLUMNS": str(columns)}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
 
 
@@ -70,6 +71,29 @@ def test_the_terminal_names_the_leak_in_100_columns(leaking: Path) -> None:
     assert "forward_23 keeps what it allocates" in result.stdout
     assert "16 MiB to 32 MiB" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 100
+
+
+def test_the_bar_fits_the_narrowest_terminal(leaking: Path) -> None:
+    lines = run(leaking, columns=80).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    (bar,) = [line for line in lines if re.fullmatch(r"│ [#~.]+ *│", line)]  # what wraps has two lines
+    assert len(bar.strip("│ ")) == SUMS_BAR
+
+
+def test_one_segment_and_one_block_is_one() -> None:
+    bed = AllocatorBed()
+    bed.alloc(30 * MIB)
+    for more, says in ((0, "in 1 segment;"), (2, "in 3 segments;")):
+        for _ in range(more):
+            bed.alloc(30 * MIB)
+        report = analyse(parsed(bed.snapshot()), "x")
+        assert says in numbers(report.devices[0].usage).plain
+    for count, says in ((1, "1 free block of 16 to 32 MiB holds 100%"), (2, "2 free blocks of 16 to 32 MiB hold 100%")):
+        bed = AllocatorBed()
+        for block in [bed.alloc(20 * MIB) for _ in range(count)]:
+            bed.free(block)
+        found = analyse(parsed(bed.snapshot()), "x").devices[0].findings
+        assert any(says in finding.sentence for finding in found), found
 
 
 def test_json_is_all_of_it(leaking: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from agent.faces.status import BAR_WIDTH, render
+from agent.sources.scrape.state import ScrapedState
 from agent.state import AgentState
 from tests.unit.builders import make_engine, make_hooks, make_pool, make_silent, make_state, make_verdict
 
@@ -39,11 +40,12 @@ def bar(text: str) -> str:
 def test_every_number_of_the_state_is_there(width: int) -> None:
     text = words(drawn(make_state(), width))
     assert "m vLLM 0.11.0 pid 4321 live" in text
-    for column in ("held", "orphaned", "cached idle", "empty", "capacity", "running", "waiting"):
+    for column in ("held", "of it", "orphaned", "cached idle", "empty", "capacity", "running", "waiting"):
         assert column in text
     assert "300 4 200 500 1,000 8 3" in text
     assert "300.0 MiB 4.0 MiB 200.0 MiB 500.0 MiB 1000.0 MiB" in text
     assert "30% held" in text
+    assert "L orphaned # held by requests + cached idle . empty" in text
     assert "reported 0.4 s ago" in text
     assert "hooks cost 0.25% of the engine's step time" in text
     assert "6 frames dropped" in text
@@ -126,11 +128,19 @@ def test_a_sound_engine_is_quiet() -> None:
 
 
 def test_no_engine_yet_says_what_to_do_and_not_ready_says_why() -> None:
-    state = msgspec.structs.replace(make_state(), engines=(), ready=False, not_ready_reason="socket gone")
+    state = msgspec.structs.replace(make_state(), engines=(), scrape=None, ready=False, not_ready_reason="socket gone")
     text = words(drawn(state))
     assert "agent not ready: socket gone" in text
     assert "No engine is connected at /run/kvtide/agent.sock." in text
     assert "Start vLLM with kvtide installed beside it" in text
+
+
+def test_beside_engines_without_hooks_no_advice_leads() -> None:
+    text = words(drawn(msgspec.structs.replace(make_state(), engines=())))
+    assert text.startswith("No engine with hooks is connected. Connections refused")
+    assert "Start vLLM" not in text
+    found_none = msgspec.structs.replace(make_state(), engines=(), scrape=ScrapedState())
+    assert "Start vLLM with kvtide installed beside it" in words(drawn(found_none))
 
 
 @pytest.mark.parametrize("name", ["[/bold]", "[red]m", "a" * 300, "x\ny"])

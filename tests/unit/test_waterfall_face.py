@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from agent.cli import client
 from agent.cli.app import app
+from agent.errors import KvtideError
 from agent.faces.waterfall import BAR_WIDTH, WORDS, render
 from agent.state import AgentState
 from agent.waterfall.state import Part, PartName, Waterfall
@@ -129,5 +130,21 @@ def test_as_json_there_are_the_waterfalls_and_nothing_else(monkeypatch: pytest.M
     monkeypatch.setattr(client.AgentClient, "state_json", lambda _: msgspec.json.encode(state))
     run = CliRunner().invoke
     only = run(app, ["status", "--waterfall", "--json"])
-    assert msgspec.json.decode(only.stdout, type=tuple[Waterfall, ...]) == state.waterfalls
+    answer = msgspec.json.decode(only.stdout)
+    assert answer.keys() == {"waterfalls", "reason"}
+    assert msgspec.convert(answer["waterfalls"], tuple[Waterfall, ...]) == state.waterfalls
+    assert answer["reason"] == ""
     assert msgspec.json.decode(run(app, ["status", "--json"]).stdout, type=AgentState) == state
+
+
+def test_as_json_without_any_there_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = make_state(waterfalls=(), sources=())
+    monkeypatch.setattr(client.AgentClient, "state_json", lambda _: msgspec.json.encode(state))
+    answer = msgspec.json.decode(CliRunner().invoke(app, ["status", "--waterfall", "--json"]).stdout)
+    assert answer == {"waterfalls": [], "reason": "No waterfall: sources.device is off."}
+
+
+def test_what_is_no_json_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client.AgentClient, "state_json", lambda _: b"<html>")
+    with pytest.raises(KvtideError, match="is that a kvtide agent"):
+        client.AgentClient("127.0.0.1:1").state_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,15 +16,18 @@ from agent.sources.scrape.scraper import Report, Seen
 from agent.sources.scrape.state import ScrapedEngine
 from agent.sources.scrape.targets import Target, TargetKey
 
+logger = logging.getLogger("kvtide.agent")
+
 _NUMBERS = ("running", "waiting", "swapped", *COUNTERS)
 _Row = tuple[TargetKey, RowKey | None]
 
 
 class Engines:
-    """Makes the state; keeps the labels."""
+    """Makes the state; keeps the labels, and logs which engines become stale and which are so no more."""
 
     def __init__(self) -> None:
         self._labels = Labels()
+        self._stale: set[str] = set()
 
     def of(self, targets: Mapping[TargetKey, Target], now: float) -> tuple[tuple[ScrapedEngine, ...], int]:
         """Return the engines by label, and how many there are beyond those. ``now``: on the scrapers' clock."""
@@ -39,7 +43,17 @@ class Engines:
         engines = [
             _engine(targets[key], reports[key], row, label=labels[(*key, *(row or ()))], now=now) for key, row in rows
         ]
+        self._tell(engines)
         return tuple(sorted(engines, key=lambda engine: engine.engine)), left_out
+
+    def _tell(self, engines: Iterable[ScrapedEngine]) -> None:
+        # That a page does not come at all, and that it does again, is the scraper's to tell.
+        stale = {engine.engine: engine.reason for engine in engines if engine.phase == "stale"}
+        for label in stale.keys() - self._stale:
+            logger.warning("scraping %s: stale: %s", label, stale[label])
+        for label in self._stale & {engine.engine for engine in engines if engine.phase == "up"}:
+            logger.info("scraping %s: no longer stale", label)
+        self._stale = set(stale)
 
 
 def _wanted(

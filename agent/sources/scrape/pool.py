@@ -60,7 +60,7 @@ def cannot(pool: Pool, reading: Reading, rejected: bool) -> dict[str, str]:
     if pool.held_bytes is None:
         missing["bytes"] = "the page has a share and a number of blocks, not their size"
     if reading.generation_tokens is None and reading.throughput is None:
-        missing["progress"] = "the page counts no tokens"
+        missing["progress"] = "the page has no token counters"
     return missing
 
 
