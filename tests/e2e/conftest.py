@@ -41,9 +41,16 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+@pytest.fixture
+def rig(standing: Rig) -> Rig:
+    """An agent, and an engine that has found it: again, where the test before has put a new agent there."""
+    standing.agent.wait_live(10.0)
+    return standing
+
+
 @pytest.fixture(scope="session")
-def rig(folder: Path) -> Iterator[Rig]:
-    """An agent, and an engine that has found it."""
+def standing(folder: Path) -> Iterator[Rig]:
+    """The same for the whole run, as the last test has left it."""
     agent = AgentProcess(folder)
     env = {**agent.engine_env(), **leak_env(folder / "leak")}
     with EngineServer(folder / "engine.log", num_blocks=BLOCKS, env=env) as engine:
