@@ -40,20 +40,26 @@ def _grid(lines: Sequence[Line]) -> Table:
 
 
 def _tenants(shown: list[TenantRow], rest: list[TenantRow]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=24)
-    for name in ("blocks", "running", "waiting", "tokens", "preempted", "sessions"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in shown:
-        table.add_row(
-            Text(row.tenant),
-            share_of(row),
-            f"{row.running:,}",
-            f"{row.waiting:,}",
-            f"{row.prompt_tokens_total + row.generated_tokens_total:,}",
-            f"{row.preempted_total:,}",
-            f"{row.sessions:,}",
-        )
+    rows = [_numbers(row) for row in shown]
+    for number, name in enumerate(("blocks", "running", "waiting", "tokens", "preempted", "sessions")):
+        # Where there is no room it is the name that is cut, never a number.
+        widest = max(len(name), *(len(cells[number]) for cells in rows))
+        table.add_column(name, justify="right", no_wrap=True, min_width=widest)
+    for row, cells in zip(shown, rows, strict=True):
+        table.add_row(Text(row.tenant), *cells)
     if rest:
         table.add_row(f"{len(rest)} more", f"{sum(row.held or 0 for row in rest):,.0f}", style="dim")
     return table
+
+
+def _numbers(row: TenantRow) -> tuple[str, ...]:
+    return (
+        share_of(row),
+        f"{row.running:,}",
+        f"{row.waiting:,}",
+        f"{row.prompt_tokens_total + row.generated_tokens_total:,}",
+        f"{row.preempted_total:,}",
+        f"{row.sessions:,}",
+    )

@@ -191,3 +191,11 @@ def test_an_engines_words_are_text_and_not_markup(name: str) -> None:
     )
     text = drawn(make_state(make_engine(detail=detail)))
     assert name[:20] in text
+
+
+def test_where_there_is_no_room_the_tenants_name_is_cut_and_never_a_number() -> None:
+    row = make_tenant(tenant="umbrella " * 4, prompt_tokens_total=27_000_000, generated_tokens_total=914)
+    text = said(msgspec.structs.replace(QUIET, tenants=(row,)), 80)
+    assert "27,000,914" in text
+    for name in ("blocks", "running", "waiting", "tokens", "preempted", "sessions"):
+        assert name in text
