@@ -41,10 +41,10 @@ def _grid(lines: Sequence[Line]) -> Table:
 
 def _tenants(shown: list[TenantRow], rest: list[TenantRow]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("tenant", overflow="ellipsis", no_wrap=True, max_width=24)
+    table.add_column("tenant", overflow="fold", max_width=24)
     rows = [_numbers(row) for row in shown]
     for number, name in enumerate(("blocks", "running", "waiting", "tokens", "preempted", "sessions")):
-        # Where there is no room it is the name that is cut, never a number.
+        # Where there is no room it is the name that goes on in the next line, and never a number that is cut.
         widest = max(len(name), *(len(cells[number]) for cells in rows))
         table.add_column(name, justify="right", no_wrap=True, min_width=widest)
     for row, cells in zip(shown, rows, strict=True):

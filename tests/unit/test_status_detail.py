@@ -193,7 +193,7 @@ def test_an_engines_words_are_text_and_not_markup(name: str) -> None:
     assert name[:20] in text
 
 
-def test_where_there_is_no_room_the_tenants_name_is_cut_and_never_a_number() -> None:
+def test_where_there_is_no_room_the_tenants_name_is_folded_and_no_number_cut() -> None:
     row = make_tenant(tenant="umbrella " * 4, prompt_tokens_total=27_000_000, generated_tokens_total=914)
     text = said(msgspec.structs.replace(QUIET, tenants=(row,)), 80)
     assert "27,000,914" in text
