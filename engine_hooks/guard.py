@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
+from engine_hooks.names import shown
+
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
 P = ParamSpec("P")
@@ -47,5 +49,5 @@ class Guard:
         if count >= self._limit and hook not in self.off:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             # It may quote what a client sent, and the report that tells it must not be refused for a control character.
-            self.off[hook] = "".join(c if c.isprintable() else "?" for c in reason)
+            self.off[hook] = shown(reason)
             logger.error("kvtide: hook %s is off after %d errors, the last one %s", hook, count, self.off[hook])

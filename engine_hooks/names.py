@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return "".join(c if " " <= c <= "~" else "_" for c in text)
 
 
+def shown(text: str) -> str:
+    """Return ``text`` fit for a frame: what is no printable character, as a client's words may hold, becomes ``?``."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 def short_hash(text: str) -> str:
     """Return twelve hexadecimal digits that stand for ``text``: the same for the same text on every node.
 

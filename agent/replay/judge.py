@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from agent.estimators import Slope, exhaustion, noise
 from agent.replay import shapes
 from agent.replay.errors import ReplayError
-from agent.replay.estimators import Slope, exhaustion, noise
 from agent.replay.log import Series, read_log
 from agent.replay.plot import plot
 from agent.replay.result import Exhaustion, GpuResult, Growth, Replay, Sawtooth, Staircase

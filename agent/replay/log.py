@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import IO, cast
 
+from agent.estimators import thinned
 from agent.replay import cells
 from agent.replay.errors import ReplayError
-from agent.replay.estimators import thinned
 
 LIMIT = 2 << 30  # bytes, unpacked
 LONGEST = 4096  # characters of a line

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from agent.replay.estimators import acceleration, floors, noise, retained, steps, teeth, theil_sen
+from agent.estimators import acceleration, floors, noise, retained, steps, teeth, theil_sen
 from agent.replay.result import Growth, Sawtooth, Staircase
 
 LEAST_TOOTH = 0.02  # of the device: smaller rises and falls are noise

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from engine_hooks.allocator import MIB
+from engine_hooks.names import shown
 from engine_hooks.torch.stats import size_of
 
 # Newer names first: they win.
@@ -36,7 +37,7 @@ def configuration_of(env: Mapping[str, str], told: Mapping[str, Any]) -> Configu
     if threshold is None:
         threshold = said.get("garbage_collection_threshold")
     return Configuration(
-        text="".join(c if c.isprintable() else "?" for c in text[:_MAX_TEXT]),
+        text=shown(text[:_MAX_TEXT]),
         expandable_segments=None if expandable is None else bool(expandable),
         max_split_bytes=split,
         garbage_collection_threshold=_ratio(threshold),

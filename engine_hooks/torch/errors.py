@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine_hooks.allocator import MAX_HEAD, MEMORY, OOM
+from engine_hooks.names import shown
 
 _DEPTH = 6
 _READ = 4000  # characters; what matters stands at the beginning
@@ -77,7 +78,7 @@ def classify(error: BaseException) -> tuple[str, str] | None:
 def head_of(error: BaseException, text: str) -> str:
     """Return the first ``MAX_HEAD`` characters, on one line, after the name of the type."""
     line = f"{type(error).__name__}: {' '.join(text.split())}"[:MAX_HEAD]
-    return "".join(c if c.isprintable() else "?" for c in line)
+    return shown(line)
 
 
 def _kind(name: str, text: str) -> str | None:

@@ -7,6 +7,7 @@ import time
 import msgspec
 
 from engine_hooks.allocator import HistoryRow
+from engine_hooks.names import shown
 from engine_hooks.torch.cuda import Cuda, UnsupportedError
 from engine_hooks.torch.summary import summarise
 
@@ -83,7 +84,7 @@ class Recording:
                 self._cuda.stop_recording()
         except Exception as error:
             reason = f"reading it failed: {type(error).__name__}: {error}"[:300]
-            reason = "".join(c if c.isprintable() else "?" for c in reason)
+            reason = shown(reason)
             self.outcome = msgspec.structs.replace(about, reason=reason)
             return
         changes = {"read_seconds": time.monotonic() - before, "full": summary.entries >= MAX_ENTRIES}

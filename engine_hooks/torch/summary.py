@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from engine_hooks.allocator import MAX_SITES, SiteRow
+from engine_hooks.names import shown
 
 SHORT_MICROSECONDS = 100_000
 _PARTS = 3  # of a file's path
@@ -77,7 +78,7 @@ def site_of(frames: Sequence[Mapping[str, Any]]) -> str:
     frame = next((f for f in frames if not any(word in str(f.get("filename", "")) for word in _TORCH)), frames[0])
     name = "/".join(str(frame.get("filename", "?")).split("/")[-_PARTS:])
     text = f"{name}:{frame.get('line', 0)} {frame.get('name', '')}".strip()
-    return "".join(c if c.isprintable() else "?" for c in text[-_MAX_SITE:])
+    return shown(text[-_MAX_SITE:])
 
 
 def _most(sites: Mapping[str, _Site], *, timed: bool) -> tuple[SiteRow, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import combinations
 from statistics import median
 
+from agent.estimators import pair_slopes
 from agent.sources.host.state import Growth
 
 WINDOW_SECONDS = 600.0
@@ -17,7 +17,7 @@ def growth_of(samples: list[tuple[float, int]]) -> Growth | None:
     """Return the growth of ``samples`` (seconds, bytes); None while there are too few to tell."""
     if len(samples) < LEAST_SAMPLES:
         return None
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(samples, 2) if b[0] > a[0]]
+    slopes = pair_slopes(*zip(*samples, strict=True))
     level = median(size for _, size in samples)
     if not slopes:
         return None

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import combinations
 from statistics import median
 from typing import NamedTuple
+
+from agent.estimators import pair_slopes
 
 BIN_SECONDS = 15.0
 BINS = 12
@@ -39,7 +40,7 @@ def growth(points: Sequence[tuple[float, float]]) -> Growth | None:
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
-    return median((b - a) / (later - at) for (at, a), (later, b) in combinations(points, 2))
+    return median(pair_slopes(*zip(*points, strict=True)))
 
 
 class Floor:

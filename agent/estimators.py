@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from statistics import NormalDist, median
 from typing import NamedTuple
 
@@ -47,6 +47,12 @@ class Span(NamedTuple):
     high: float | None
 
 
+def pair_slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
+    """Return the slopes between all pairs of points, sorted: their median is Theil's and Sen's estimate."""
+    points = zip(times, values, strict=True)
+    return sorted((b - a) / (later - at) for (at, a), (later, b) in combinations(points, 2) if later > at)
+
+
 def theil_sen(times: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Slope | None:
     """Return the median of the slopes of all pairs, with its interval; None for fewer than five points.
 
@@ -58,12 +64,7 @@ def theil_sen(times: Sequence[float], values: Sequence[float], confidence: float
     n = len(times)
     if n < 5:
         return None
-    slopes = sorted(
-        (values[j] - values[i]) / (times[j] - times[i])
-        for i in range(n)
-        for j in range(i + 1, n)
-        if times[j] > times[i]
-    )
+    slopes = pair_slopes(times, values)
     if not slopes:
         return None
     reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)

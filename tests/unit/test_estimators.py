@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.replay.estimators import (
+from agent.estimators import (
     Slope,
     acceleration,
     exhaustion,
