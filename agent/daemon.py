@@ -16,13 +16,15 @@ import uvicorn
 from agent.config import AgentConfig, HttpConfig
 from agent.engines import EngineTable
 from agent.errors import ConfigError, KvtideError
+from agent.judge import Judge
+from agent.judged import judged
 from agent.link import LinkServer
 from agent.sources.device.source import DeviceSource
 from agent.sources.host.source import HostSource
 from agent.sources.host.wiring import device_holders, starts, watched
 from agent.sources.registry import sources_of
 from agent.sources.runner import Sources
-from agent.state import AgentState
+from agent.state import AgentState, Judgement
 from agent.waterfall.build import waterfalls
 from engine_hooks import __version__
 from exporters.http import build_app
@@ -31,8 +33,7 @@ logger = logging.getLogger("kvtide.agent")
 
 TICK_SECONDS = 0.25
 SERVER_SECONDS = 1.0
-READINGS_SECONDS = 1.0  # what the sources have read is looked at so often
-SEEN_SECONDS = 2.0  # the sources see no older snapshot than that, whether anybody else asks for one or not
+READINGS_SECONDS = 1.0  # what the sources have read is looked at and judged so often
 
 
 class Agent:
@@ -55,7 +56,8 @@ class Agent:
         self._started_at = time.time()
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
-        self._snapshot_at = -SEEN_SECONDS
+        self._judge = Judge()
+        self._judgement: Judgement | None = None
         self._not_ready = "starting"
         self._stop = asyncio.Event()
 
@@ -103,13 +105,14 @@ class Agent:
         """Return the state as it is now."""
         if self._snapshot is None or self._snapshot_version != self._table.version:
             now, unix_now = time.monotonic(), time.time()
-            self._snapshot_version, self._snapshot_at = self._table.version, now
+            self._snapshot_version = self._table.version
             sources, readings = self._sources.readings()
             engines, processes = self._table.states(now, unix_now), self._table.processes(now)
             devices, host = readings.get(DeviceSource.NAME), readings.get(HostSource.NAME)
             pids = host.host_pids if host is not None else None
-            self._snapshot = AgentState(
+            state = AgentState(
                 at=unix_now,
+                monotonic=now,
                 version=__version__,
                 started_at=self._started_at,
                 ready=not self._not_ready,
@@ -124,6 +127,7 @@ class Agent:
                 waterfalls=waterfalls(devices.gpus, engines, processes, host_pids=pids) if devices else (),
                 **readings,
             )
+            self._snapshot = judged(state, self._judgement)
         return self._snapshot
 
     def _tick(self) -> None:
@@ -133,8 +137,8 @@ class Agent:
         if now >= self._next_readings:
             self._next_readings = now + READINGS_SECONDS
             self._table.version += 1
-            if now - self._snapshot_at >= SEEN_SECONDS:
-                self.snapshot()
+            self._judgement = self._judge.look(self.snapshot())
+            self._table.version += 1
         problem = self._link.heal()
         if problem != self._not_ready:
             self._not_ready = problem

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from agent.liveness import has_gone, period_of
 from agent.members import Core, Joined, MemberTable
 from agent.oom.log import FailureLog
-from agent.retained import peers_of
 from agent.state import EnginePhase, EngineState, HookState, MemberState, PoolState
 from agent.units import human_seconds
-from agent.verdicts import DETECTORS
-from agent.verdicts.base import Facts, Track, advance, verdict_of
 from engine_hooks.detail import Detail
 from engine_hooks.members import CORE, MemberReport
 from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
@@ -30,7 +27,6 @@ class _Engine:
     reported: float | None = None
     report: Report | None = None
     detail: Detail | None = None
-    tracks: dict[str, Track] = field(default_factory=dict)
 
     @property
     def period(self) -> float:
@@ -70,7 +66,6 @@ class EngineTable:
         self.version += 1
         engine = self._engines[instance]
         engine.report, engine.reported, engine.heard = report, now, now
-        self._judge(engine, now)
 
     def detail(self, instance: str, detail: Detail, now: float) -> None:
         """An engine process told what it knows beyond its counters."""
@@ -92,8 +87,6 @@ class EngineTable:
         """An engine process lives, but its engine thread is silent."""
         engine = self._engines[instance]
         engine.heard = now
-        if engine.hello.in_process:  # at rest in its caller's hands: what it last reported still holds
-            self._judge(engine, now)
 
     def disconnected(self, instance: str, now: float) -> None:
         """The link to an engine process ended."""
@@ -148,23 +141,6 @@ class EngineTable:
             label = f"{name}~{number}"
         return label
 
-    def _judge(self, engine: _Engine, now: float) -> None:
-        report = engine.report
-        facts = Facts(
-            pool=self._pool(engine),
-            detail=self._detail(engine),
-            running=report.running if report else 0,
-            waiting=report.waiting if report else 0,
-            peers=peers_of((other.label, other.detail) for other in self._engines.values()),
-        )
-        for detector in DETECTORS:
-            finding = detector.judge(facts)
-            track = advance(engine.tracks.get(detector.kind), finding, now, detector.confirm_seconds)
-            if track is None:
-                engine.tracks.pop(detector.kind, None)
-            else:
-                engine.tracks[detector.kind] = track
-
     def _phase(self, engine: _Engine, now: float) -> tuple[EnginePhase, str]:
         limit = self._gone_after * engine.period
         quiet = now - engine.heard
@@ -214,11 +190,6 @@ class EngineTable:
             frontends_expected=max((m.frontend.count for m in members if m.frontend), default=None),
             members=members,
             detail=self._detail(engine) if live else None,
-            verdicts=tuple(
-                verdict_of(detector.kind, engine.tracks[detector.kind], now, unix_now)
-                for detector in DETECTORS
-                if live and detector.kind in engine.tracks
-            ),
         )
 
     def _detail(self, engine: _Engine) -> Detail | None:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from agent.oom.log import Failure, FailureCount
+from agent.signals.types import NodeSignals, Score
 from agent.sources.base import SourceState
 from agent.sources.device.state import DevicesState
 from agent.sources.driver_calls.state import DriverCallsState
@@ -24,6 +25,9 @@ from engine_hooks.members import FrontendRow, WorkerRow
 # live: reports come. silent: the process is there, its engine thread says nothing. lost: the link is gone.
 EnginePhase = Literal["live", "silent", "lost"]
 VerdictPhase = Literal["suspect", "confirmed", "resolved"]
+# note: to be known, nobody is told. warn: to be seen to in working hours. page: somebody gets up.
+Tier = Literal["note", "warn", "page"]
+Scope = Literal["engine", "tenant", "gpu", "process", "host", "node", "source"]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,10 +73,31 @@ class HookState(Value, frozen=True, kw_only=True):
     step_seconds: float
 
 
+class Subject(Value, frozen=True, kw_only=True, order=True):
+    """What a verdict is about. Fields that do not concern its ``scope`` are empty.
+
+    ``engine``: its label, also that of the engine a process or a cgroup belongs to; ``process``: a PyTorch process of
+    no engine, or ``role/rank`` of an engine's; ``source``: one of the agent's sources.
+    """
+
+    scope: Scope
+    engine: str = ""
+    tenant: str = ""
+    gpu: str = ""
+    process: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        """What people call it."""
+        parts = (self.engine, self.tenant, self.gpu and f"GPU {self.gpu}", self.process, self.source)
+        return " ".join(part for part in parts if part) or self.scope
+
+
 class Verdict(Value, frozen=True, kw_only=True):
     """A judgement: ``kind`` in the design's list, ``since`` when it began, ``evidence`` in numbers with units.
 
-    ``sentence`` is for a person at 3 a.m.; ``remedy`` says what would help, or that nothing would.
+    ``sentence`` is for a person at 3 a.m.; ``remedy`` says what would help, or that nothing would. ``tier``: who has to
+    know. ``ending``: why a resolved one ended, where it is not that the fault went away.
     """
 
     kind: str
@@ -82,6 +107,18 @@ class Verdict(Value, frozen=True, kw_only=True):
     sentence: str
     remedy: str
     evidence: dict[str, float]
+    subject: Subject = Subject(scope="node")
+    tier: Tier = "page"
+    ending: str = ""
+
+
+class Judgement(Value, frozen=True, kw_only=True):
+    """What is made of a state: signals, verdicts of all scopes (what harms most first), health scores."""
+
+    at: float
+    signals: NodeSignals = NodeSignals()
+    verdicts: tuple[Verdict, ...] = ()
+    scores: tuple[Score, ...] = ()
 
 
 class AllocatorState(Value, frozen=True, kw_only=True):
@@ -154,7 +191,7 @@ class EngineState(Value, frozen=True, kw_only=True):
     audit_supported: bool
     audit_reason: str
     hooks: HookState | None
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Verdict, ...] = ()
     detail: Detail | None = None
     own_pid: int = 0
     pid_namespace: int = 0
@@ -186,10 +223,13 @@ class AgentState(Value, frozen=True, kw_only=True):
     where each GPU's memory is.
 
     ``device``, ``host``, ``scrape`` and ``driver_calls`` are what the sources of these names read; None where
-    ``sources`` says that one is not up, or has no entry for one that is switched off.
+    ``sources`` says that one is not up, or has no entry for one that is switched off. ``monotonic``: the moment by the
+    clock that never jumps, in seconds; differences between states are taken from it. ``judgement``: what was made of
+    the node up to a second ago; engines have their own verdicts, too.
     """
 
     at: float
+    monotonic: float
     version: str
     started_at: float
     ready: bool
@@ -206,3 +246,4 @@ class AgentState(Value, frozen=True, kw_only=True):
     failures: tuple[Failure, ...] = ()
     failure_counts: tuple[FailureCount, ...] = ()
     waterfalls: tuple[Waterfall, ...] = ()
+    judgement: Judgement | None = None

@@ -1,12 +1,13 @@
-"""Verdicts: detectors judge a state, and a track turns what they say over time into none, suspect, confirmed,
-resolved.
+"""Verdicts: detectors judge a state and its signals, and a track turns what they say over time into none, suspect,
+confirmed, resolved.
 
-Adding one: a file with a :class:`Detector`, a line in :data:`DETECTORS`, a test that fires and one that stays quiet.
+Adding one: a file with a :class:`Detector` (one engine at a time) or a :class:`NodeDetector`, a line in
+:data:`DETECTORS` or :data:`NODE_DETECTORS`, a test that fires and one that stays quiet.
 """
 
 from __future__ import annotations
 
-from agent.verdicts.base import Detector
+from agent.verdicts.base import Detector, NodeDetector
 from agent.verdicts.kv_delayed_free import KvDelayedFree
 from agent.verdicts.kv_orphan import KvOrphan
 from agent.verdicts.kv_over_freed import KvOverFreed
@@ -23,3 +24,4 @@ DETECTORS: tuple[Detector, ...] = (
     KvPinned(),
     SpecResidue(),
 )
+NODE_DETECTORS: tuple[NodeDetector, ...] = ()

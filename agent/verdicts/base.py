@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.state import PoolState, Verdict, VerdictPhase
+from agent.policy.types import DEFAULT, Policy
+from agent.signals.types import EngineSignals, NodeSignals, Reading, TenantSignals
+from agent.state import AgentState, EngineState, PoolState, Subject, Tier, Verdict, VerdictPhase
 from engine_hooks.detail import Detail
 
 RESOLVED_SHOWN_SECONDS = 60.0
@@ -14,11 +16,16 @@ RESOLVED_SHOWN_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a detector sees at one moment; see :class:`agent.state.Verdict`."""
+    """What a detector sees at one moment; see :class:`agent.state.Verdict`.
+
+    ``confirm_seconds``: how long this must hold to be confirmed, where it is not the detector's time.
+    """
 
     sentence: str
     remedy: str
     evidence: dict[str, float]
+    tier: Tier = "page"
+    confirm_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,8 @@ class Facts:
     """What is known of one engine at one moment. ``detail`` is None where none came or the last one is stale.
 
     ``running`` and ``waiting`` count requests; ``peers`` are the engines that are ours, by what others call them.
+    ``engine`` is None for an engine without hooks; ``reading`` has what both kinds say, ``signals`` what it means over
+    time. ``tenants``: the signals of this engine's tenants.
     """
 
     pool: PoolState | None
@@ -33,13 +42,23 @@ class Facts:
     running: int = 0
     waiting: int = 0
     peers: Mapping[str, str] = field(default_factory=dict)
+    engine: EngineState | None = None
+    reading: Reading | None = None
+    signals: EngineSignals | None = None
+    tenants: tuple[TenantSignals, ...] = ()
+    policy: Policy = DEFAULT
 
 
 class Detector(Protocol):
-    """Judges one condition of one engine. ``confirm_seconds``: how long it must hold to be confirmed."""
+    """Judges one condition of one engine.
+
+    ``confirm_seconds``: how long it must hold to be confirmed; ``clear_seconds``: how long it must be gone to be
+    resolved, so that one which comes and goes is one verdict.
+    """
 
     kind: str
     confirm_seconds: float
+    clear_seconds: float
 
     def judge(self, facts: Facts) -> Finding | None:
         """Return what is wrong, or None when nothing is or it can't be known."""
@@ -47,34 +66,77 @@ class Detector(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """A node at one moment, with what its numbers mean over time."""
+
+    state: AgentState
+    signals: NodeSignals
+    policy: Policy = DEFAULT
+
+
+class NodeDetector(Protocol):
+    """Judges one condition of whatever a node has: GPUs, processes, tenants, sources. See :class:`Detector`.
+
+    ``of_absence``: it judges what is not there; otherwise a verdict on something that can't be seen now stays as it is.
+    """
+
+    kind: str
+    confirm_seconds: float
+    clear_seconds: float
+    of_absence: bool
+
+    def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
+        """Yield what is wrong with what; each subject once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Track:
-    """The life of one verdict. ``began`` and ``changed`` are monotonic seconds; ``finding`` is the last one."""
+    """The life of one verdict. ``began``, ``changed`` and ``seen`` are monotonic seconds; ``finding`` is the last one.
+
+    ``seen``: when the fault was last there.
+    """
 
     phase: VerdictPhase
     began: float
     changed: float
     finding: Finding
+    seen: float
+    ending: str = ""
 
 
-def advance(track: Track | None, finding: Finding | None, now: float, confirm_seconds: float) -> Track | None:
+def advance(
+    track: Track | None, finding: Finding | None, now: float, confirm_seconds: float, clear_seconds: float = 0.0
+) -> Track | None:
     """Return the track after ``finding`` was (or was not) seen at ``now``.
 
-    A suspicion that goes away leaves no trace; a confirmed verdict is resolved, shown for a while and forgotten.
+    A suspicion that goes away leaves no trace; a confirmed verdict is resolved once the fault has been gone for
+    ``clear_seconds``, shown for a while and forgotten.
     """
     if finding is None:
         if track is None or track.phase == "suspect":
             return None
-        if track.phase == "confirmed":
-            return Track("resolved", track.began, now, track.finding)
-        return track if now - track.changed < RESOLVED_SHOWN_SECONDS else None
+        if track.phase == "confirmed" and now - track.seen < clear_seconds:
+            return track
+        return ended(track, now, "")
+    needed = confirm_seconds if finding.confirm_seconds is None else finding.confirm_seconds
     if track is None or track.phase == "resolved":
-        return Track("suspect", now, now, finding)
-    if track.phase == "suspect" and now - track.began >= confirm_seconds:
-        return Track("confirmed", track.began, now, finding)
-    return Track(track.phase, track.began, track.changed, finding)
+        return Track("confirmed" if needed <= 0 else "suspect", now, now, finding, now)
+    if track.phase == "suspect" and now - track.began >= needed:
+        return Track("confirmed", track.began, now, finding, now)
+    return Track(track.phase, track.began, track.changed, finding, now)
 
 
-def verdict_of(kind: str, track: Track, now: float, unix_now: float) -> Verdict:
+def ended(track: Track | None, now: float, ending: str) -> Track | None:
+    """Return the track after its fault has ended; ``ending`` says why where it did not just go away."""
+    if track is None or track.phase == "suspect":
+        return None
+    if track.phase == "confirmed":
+        return Track("resolved", track.began, now, track.finding, track.seen, ending)
+    return track if now - track.changed < RESOLVED_SHOWN_SECONDS else None
+
+
+def verdict_of(kind: str, subject: Subject, track: Track, now: float, unix_now: float) -> Verdict:
     """Return the verdict that people see; its times follow the wall clock as it is now."""
     return Verdict(
         kind=kind,
@@ -84,4 +146,7 @@ def verdict_of(kind: str, track: Track, now: float, unix_now: float) -> Verdict:
         sentence=track.finding.sentence,
         remedy=track.finding.remedy,
         evidence=track.finding.evidence,
+        subject=subject,
+        tier=track.finding.tier,
+        ending=track.ending,
     )

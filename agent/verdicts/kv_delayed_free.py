@@ -20,6 +20,7 @@ class KvDelayedFree:
 
     kind = "kv_delayed_free"
     confirm_seconds = 5.0
+    clear_seconds = 0.0
 
     def judge(self, facts: Facts) -> Finding | None:
         """Return the worst delayed free; None when all are inside their leases or this engine tells none."""

@@ -16,6 +16,7 @@ class KvOrphan:
 
     kind = "kv_orphan"
     confirm_seconds = 3.0
+    clear_seconds = 0.0
 
     def judge(self, facts: Facts) -> Finding | None:
         """Return what is orphaned; None when nothing is, or when this engine can't be audited."""

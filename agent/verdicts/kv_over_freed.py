@@ -14,6 +14,7 @@ class KvOverFreed:
 
     kind = "kv_over_freed"
     confirm_seconds = 3.0
+    clear_seconds = 0.0
 
     def judge(self, facts: Facts) -> Finding | None:
         """Return what is over-freed; None when nothing is, or when this engine can't be audited."""

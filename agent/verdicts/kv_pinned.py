@@ -17,6 +17,7 @@ class KvPinned:
 
     kind = "kv_pinned"
     confirm_seconds = 5.0
+    clear_seconds = 0.0
 
     def judge(self, facts: Facts) -> Finding | None:
         """Return what is pinned for long; None when nothing is, or when this engine tells no pins."""

@@ -16,6 +16,7 @@ class SpecResidue:
 
     kind = "spec_residue"
     confirm_seconds = 3.0
+    clear_seconds = 0.0
 
     def judge(self, facts: Facts) -> Finding | None:
         """Return the residue or the stuck drafts; None when there are none, or without speculation."""

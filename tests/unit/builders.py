@@ -250,6 +250,7 @@ def make_state(*engines: EngineState, **changes: Any) -> AgentState:
     """One live engine with a leak and one silent engine, unless ``engines`` are given."""
     values: dict[str, Any] = {
         "at": 1_700_001_000.0,
+        "monotonic": 50_000.0,
         "version": "0.1.0",
         "started_at": 1_699_999_000.0,
         "ready": True,

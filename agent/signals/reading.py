@@ -1,0 +1,96 @@
+"""One reading of an engine, whether it has hooks or only a page."""
+
+from __future__ import annotations
+
+from agent.signals.types import Reading
+from agent.sources.scrape.state import ScrapedEngine
+from agent.state import EngineState
+from engine_hooks.detail import Detail
+
+
+def of_hooks(engine: EngineState) -> Reading | None:
+    """Return what an engine's hooks say; None unless it is live."""
+    if engine.phase != "live":
+        return None
+    pool, detail = engine.pool, engine.detail
+    if pool is None:
+        return Reading(
+            engine=engine.engine,
+            instance=engine.instance,
+            hooked=True,
+            started_at=engine.started_at,
+            running=engine.running,
+            waiting=engine.waiting,
+            steps=engine.steps,
+            **_told(detail),
+        )
+    apart = [pool.delayed, pool.deferred, pool.pinned, pool.orphaned]
+    known = pool.orphaned is not None
+    return Reading(
+        engine=engine.engine,
+        instance=engine.instance,
+        hooked=True,
+        started_at=engine.started_at,
+        capacity=pool.capacity,
+        held=pool.held,
+        cached_idle=pool.cached_idle,
+        explained=max(0, pool.held - sum(part or 0 for part in apart)) if known else None,
+        orphaned=pool.orphaned,
+        over_freed=pool.over_freed,
+        delayed=pool.delayed,
+        deferred=pool.deferred,
+        pinned=pool.pinned,
+        block_tokens=pool.block_tokens,
+        block_bytes=pool.block_bytes,
+        running=engine.running,
+        waiting=engine.waiting,
+        steps=engine.steps,
+        **_told(detail),
+    )
+
+
+def of_page(engine: ScrapedEngine) -> Reading | None:
+    """Return what an engine's own page says; None unless it could be read. A reset of its counters is a restart."""
+    if engine.phase != "up":
+        return None
+    return Reading(
+        engine=engine.engine,
+        instance=f"{engine.url}#{engine.pid}#{engine.resets}",
+        hooked=False,
+        capacity=engine.capacity_blocks,
+        held=engine.held_blocks,
+        block_tokens=engine.block_tokens,
+        running=engine.running,
+        waiting=engine.waiting,
+        generated_total=engine.generation_tokens,
+        prompt_total=engine.prompt_tokens,
+        preempted_total=engine.preemptions,
+        prefix_queries=engine.prefix_queries,
+        prefix_hits=engine.prefix_hits,
+    )
+
+
+def _told(detail: Detail | None) -> dict[str, int | None]:
+    if detail is None:
+        return {}
+    told: dict[str, int | None] = {}
+    if (row := detail.allocation) is not None:
+        told |= {
+            "preempted_total": row.preempted_total,
+            "refused_total": row.refused_total,
+            "waiting_refused": row.waiting_refused,
+            "consecutive_refusals": row.consecutive_refusals,
+            "taken_total": row.blocks_taken_total,
+            "given_back_total": row.blocks_given_back_total,
+        }
+    if (work := detail.work) is not None:
+        told["prefill_total"] = work.prefill_tokens_total
+        lost = [work.rebuilt_preempted_total, work.rebuilt_evicted_total]
+        if any(part is not None for part in lost):
+            told["rebuilt_total"] = sum(part or 0 for part in lost)
+    if detail.tenants is not None:
+        rows = detail.tenants
+        told["generated_total"] = sum(row.generated_tokens_total for row in rows)
+        told["prompt_total"] = sum(row.prompt_tokens_total for row in rows)
+        told["ended_total"] = sum(sum(row.ended_total.values()) for row in rows)
+    return told
