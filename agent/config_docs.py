@@ -62,8 +62,8 @@ the engine so: `KVTIDE_AGENT_UIDS=kvtide`.
 
 ## Exit codes of `kvtide`
 
-0: done. 1: it could not be done (no agent answers, the port is in use). 2: what was asked or configured is wrong. 130:
-interrupted.
+0: done. 1: it could not be done (no agent answers, the port or the socket is in use). 2: what was asked or configured
+is wrong. 130: interrupted.
 """
 
 

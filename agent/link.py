@@ -16,7 +16,7 @@ from pathlib import Path
 from agent.config import LinkConfig
 from agent.connection import Connection, Received, RefusedPeerError
 from agent.engines import EngineTable
-from agent.errors import ConfigError
+from agent.errors import ConfigError, KvtideError
 from agent.state import LinkState
 from engine_hooks.auth import KeyFileError, create_key, peer_credentials, peer_groups, read_key
 from engine_hooks.detail import Detail
@@ -51,7 +51,7 @@ class LinkServer:
         self._refused: dict[str, int] = dict.fromkeys(("uid", "limit", "handshake", "key", "timeout"), 0)
 
     def start(self) -> None:
-        """Make the key if there is none, bind, and listen; raises :class:`ConfigError`."""
+        """Make the key if there is none, bind, and listen; raises :class:`ConfigError`, or :class:`KvtideError` where another listens."""
         path = self._config.socket
         _prepare_folder(path)
         group = _group_id(self._config.group)
@@ -101,7 +101,7 @@ class LinkServer:
             self._unlisten()
             try:
                 self.start()
-            except ConfigError as error:
+            except KvtideError as error:
                 return str(error)
             return ""
         except OSError as error:
@@ -301,14 +301,17 @@ def _bind(path: Path, mode: int, group: int | None) -> socket.socket:
     except OSError as error:
         sock.close()
         raise _unusable(path, error.strerror) from None
-    except ConfigError:
+    except KvtideError:
         sock.close()
         raise
     return sock
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove a socket that nobody listens on any more; raises :class:`ConfigError` when it isn't one."""
+    """Remove a socket that nobody listens on any more.
+
+    Raises :class:`ConfigError` when it isn't one, :class:`KvtideError` when somebody listens.
+    """
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise _unusable(path, "exists and is not a socket")
@@ -324,7 +327,7 @@ def _remove_stale(path: Path) -> None:
         except OSError as error:
             raise _unusable(path, f"is in use ({error.strerror or error})") from None
         holder = peer_credentials(probe)
-    raise ConfigError(
+    raise KvtideError(
         f"link.socket: {path}: pid {holder.pid} (uid {holder.uid}) listens there already; "
         "stop it, or choose another path by --socket PATH or link.socket"
     )

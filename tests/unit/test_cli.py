@@ -128,7 +128,7 @@ def test_the_agent_starts_serves_and_ends(daemon: subprocess.Popen[str], socket_
     assert as_json.stdout.startswith('{\n  "at": ')
     assert msgspec.json.decode(as_json.stdout, type=AgentState).link.socket == str(socket_path)
 
-    second = refused(2, "agent", "--config", config_file)
+    second = refused(1, "agent", "--config", config_file)
     assert second.startswith(f"link.socket: {socket_path}: pid {daemon.pid} (uid {os.geteuid()}) listens there already")
 
     daemon.send_signal(signal.SIGTERM)

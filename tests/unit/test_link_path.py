@@ -12,18 +12,18 @@ import pytest
 
 from agent.config import LinkConfig
 from agent.engines import EngineTable
-from agent.errors import ConfigError
+from agent.errors import KvtideError
 from agent.link import LinkServer
 from engine_hooks.auth import read_key
 from tests.unit.support import KEY, RawPeer, eventually_async, write_key
 
 
-def refusal(config: LinkConfig) -> str:
-    with pytest.raises(ConfigError) as caught:
+def refusal(config: LinkConfig, exit_code: int = 2) -> str:
+    with pytest.raises(KvtideError) as caught:
         LinkServer(config, EngineTable(3.0)).start()
     text = str(caught.value)
     assert "\n" not in text
-    assert caught.value.exit_code == 2
+    assert caught.value.exit_code == exit_code
     return text
 
 
@@ -76,7 +76,7 @@ async def test_a_stale_socket_is_replaced(link_config: LinkConfig, table: Engine
 
 
 async def test_a_second_agent_is_told_who_is_there(server: LinkServer, link_config: LinkConfig) -> None:
-    text = refusal(link_config)
+    text = refusal(link_config, exit_code=1)
     assert text == (
         f"link.socket: {link_config.socket}: pid {os.getpid()} (uid {os.geteuid()}) listens there already; "
         "stop it, or choose another path by --socket PATH or link.socket"
