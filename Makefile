@@ -14,6 +14,8 @@ TORCH_PIP_ARGS ?=
 DEMO_SECONDS ?=
 # Passed on to each pytest, for example: make test PYTEST_ARGS='-x -k leak'
 PYTEST_ARGS ?=
+# Passed on to `make score`: --quick, --tuning, --misses, --only TEXT
+SCORE_ARGS ?=
 export PYTHON TORCH_PIP_ARGS DEMO_SECONDS
 
 AGENT := .venv/agent
@@ -32,7 +34,7 @@ locked = mkdir -p build; exec 9>build/setup.lock; \
 	flock -n 9 || { echo '[kvtide] another make is setting up: waiting for it'; flock 9; }; \
 	$(MAKE) -s $(1)
 
-.PHONY: help setup agent-env engine-env model demo test compat compat-ends check generate bench clean distclean
+.PHONY: help setup agent-env engine-env model demo test compat compat-ends check generate bench score clean distclean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -41,6 +43,7 @@ help: ## List the targets
 	@echo '  TORCH_PIP_ARGS=...     pip arguments for the torch step, such as an index of CPU builds'
 	@echo '  DEMO_SECONDS=60        how long the demo runs'
 	@echo '  PYTEST_ARGS=-x         passed on to pytest'
+	@echo '  SCORE_ARGS=--quick     passed on to the score'
 
 setup: ## Make both environments and the tiny model (3-5 min once, then no time)
 	@$(call locked,$(AGENT_STAMP) $(PLUGINS_STAMP) $(MODEL_STAMP))
@@ -76,13 +79,18 @@ check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/lint-imports
 	@$(AGENT)/bin/python -m exporters.docs --check
 	@$(AGENT)/bin/python -m agent.config_docs --check
+	@$(AGENT)/bin/python -m agent.policy.docs --check
 
 generate: agent-env ## Write the generated pages of docs/
 	@$(AGENT)/bin/python -m exporters.docs
 	@$(AGENT)/bin/python -m agent.config_docs
+	@$(AGENT)/bin/python -m agent.policy.docs
 
 bench: setup ## Run the benchmarks
 	@$(ENGINE)/bin/python -m bench
+
+score: setup ## Judge the labelled corpus, print how well (10 min; SCORE_ARGS=--quick: 1 min)
+	@$(AGENT)/bin/python -m bench.score $(SCORE_ARGS)
 
 clean: ## Remove what was built; the environments stay
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

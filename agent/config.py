@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
-import pydantic
-import yaml
 from pydantic import AfterValidator, Field
 
 from agent.errors import ConfigError
+from agent.settings_file import checked, read
 from agent.sources.config import Section, SourcesConfig
 from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
 
 DEFAULT_FILE = Path("/etc/kvtide/agent.yaml")
 DEFAULT_LISTEN = "127.0.0.1:9477"
-_SHOWN = 200  # characters of a wrong value
-_PASSWORD = re.compile(r"//[^@\s'\"]*@")
-_QUERY = re.compile(r"(://[^?\s'\"]*\?)[^\s'\"]*")
 MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes with the ending zero: unix(7)
 
 
@@ -87,12 +82,30 @@ class HttpConfig(Section):
         return parse_listen(self.listen)
 
 
+class RecorderConfig(Section):
+    """The flight recorder, and what else outlives an agent."""
+
+    enabled: bool = Field(True, description="keep judged states on disk, write bundles, remember what is usual")
+    directory: Annotated[Path, AfterValidator(_absolute_path)] = Field(
+        Path("/var/lib/kvtide"), description="where; what can't be written there is not kept, and the agent goes on"
+    )
+    full_minutes: float = Field(30.0, ge=1.0, le=1440.0, description="minutes for which every state is kept")
+    days: float = Field(14.0, ge=0.0, le=366.0, description="days for which one state a minute is kept")
+    max_bytes: int = Field(
+        512 << 20, ge=16 << 20, description="bytes on disk in all, a quarter of them for the bundles of incidents"
+    )
+
+
 class AgentConfig(Section):
     """All that the agent can be told."""
 
     link: LinkConfig = LinkConfig()
     http: HttpConfig = HttpConfig()
     sources: SourcesConfig = SourcesConfig()
+    recorder: RecorderConfig = RecorderConfig()
+    policy: str = Field(
+        "default", description="profile (default, textbook) or file of the thresholds to judge by: [policy](policy.md)"
+    )
     gone_after_periods: float = Field(
         3.0, ge=1.0, le=60.0, description="report periods without a word after which an engine's values are dropped"
     )
@@ -106,84 +119,16 @@ def load(file: Path | None, overrides: dict[str, Any]) -> AgentConfig:
     where = str(file) if file else str(DEFAULT_FILE)
     data: Any = {}
     if file is not None or DEFAULT_FILE.exists():
-        data = _read(file or DEFAULT_FILE)
+        data = read(file or DEFAULT_FILE)
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: must be a mapping of settings, not {type(data).__name__}")
     for key, value in overrides.items():
-        section, _, name = key.partition(".")
+        section, dot, name = key.partition(".")
+        if not dot:
+            data[key] = value
+            continue
         inner = data.setdefault(section, {})
         if not isinstance(inner, dict):
             raise ConfigError(f"{where}: {section}: must be a mapping of settings, not {type(inner).__name__}")
         inner[name] = value
-    try:
-        return AgentConfig.model_validate(data)
-    except pydantic.ValidationError as error:
-        raise ConfigError(_one_line(where, error, overrides)) from None
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice: the second would silently replace the first."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-def _read(file: Path) -> Any:
-    try:
-        data = yaml.load(file.read_text(), _Loader)  # noqa: S506 - it is a SafeLoader
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, or no such date or number
-        mark = getattr(error, "problem_mark", None)
-        line = f" line {mark.line + 1}:" if mark else ""
-        problem = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise ConfigError(f"{file}:{line} not valid YAML: {problem}") from None
-    return {} if data is None else data
-
-
-def _one_line(where: str, error: pydantic.ValidationError, overrides: dict[str, Any]) -> str:
-    parts = []
-    for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
-        source = "option" if key in overrides else where
-        if problem["type"] == "extra_forbidden":
-            allowed = ", ".join(_known_keys(problem["loc"][:-1]))
-            parts.append(f"{source}: unknown key {key}; allowed here: {allowed}")
-        elif problem["type"] == "missing":
-            *outer, name = map(str, problem["loc"])
-            parts.append(f"{source}: {'.'.join(outer)}: {name} is missing")
-        else:
-            text = _allowed(problem["type"], problem["loc"]) or problem["msg"].removeprefix("Value error, ")
-            parts.append(f"{source}: {key}: {_shown(problem['input'])}: {_hidden(text)}")
-    return " ".join("; ".join(parts).split())  # a key may hold line ends
-
-
-def _allowed(kind: str, path: tuple[int | str, ...]) -> str:
-    """Return what must be there, for kinds of problems that pydantic tells in Python's words; else nothing."""
-    if kind == "model_type":
-        return f"must be a mapping with {', '.join(_known_keys(path))}"
-    return 'must be a list (lines that begin with "-")' if kind == "tuple_type" else ""
-
-
-def _shown(value: object) -> str:
-    text = _hidden(repr(value))
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _hidden(text: str) -> str:
-    """Return ``text`` without passwords in addresses and without what these ask for: logs are read by many."""
-    return _QUERY.sub(r"\1...", _PASSWORD.sub(r"//...@", text))
-
-
-def _known_keys(path: tuple[int | str, ...]) -> list[str]:
-    model: Any = AgentConfig
-    for part in path:
-        # The number of an item of a list: the list's type is tuple[Section, ...].
-        model = get_args(model)[0] if isinstance(part, int) else model.model_fields[part].annotation
-    return list(model.model_fields)
+    return checked(AgentConfig, data, where, overrides)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-
-from pydantic import BaseModel
 
 from agent.config import AgentConfig
+from agent.generated_page import DOCS, rows, write_or_check
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+TARGET = DOCS / "configuration.md"
 
 HEAD = """# Configuration
 
@@ -67,31 +64,10 @@ is wrong. 130: interrupted.
 """
 
 
-def _rows(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _rows(kind, f"{prefix}{name}.")
-            continue
-        value = oct(field.default).replace("0o", "0") if name == "mode" else field.default
-        shown = "-" if value in (None, ()) else f"`{value}`"
-        yield f"| `{prefix}{name}` | {shown} | {field.description} |"
-
-
 def render() -> str:
     """Return the page."""
-    return HEAD + "\n".join(_rows(AgentConfig)) + "\n" + TAIL
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page, or with ``--check`` say whether the one in the tree is fresh."""
-    if arguments == ["--check"]:
-        fresh = TARGET.exists() and TARGET.read_text() == render()
-        sys.stdout.write(f"docs/configuration.md is {'fresh' if fresh else 'stale: run make generate'}\n")
-        return 0 if fresh else 1
-    TARGET.write_text(render())
-    return 0
+    return HEAD + "\n".join(rows(AgentConfig)) + "\n" + TAIL
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(write_or_check(TARGET, render, sys.argv[1:]))

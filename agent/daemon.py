@@ -12,13 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 
 import uvicorn
+from msgspec.structs import replace
 
 from agent.config import AgentConfig, HttpConfig
 from agent.engines import EngineTable
 from agent.errors import ConfigError, KvtideError
-from agent.judge import Judge
 from agent.judged import judged
+from agent.judging import LiveJudge
 from agent.link import LinkServer
+from agent.policy.file import choose
+from agent.recorder.kept import baselines_in
+from agent.recorder.wiring import recorder_of
 from agent.sources.device.source import DeviceSource
 from agent.sources.host.source import HostSource
 from agent.sources.host.wiring import device_holders, starts, watched
@@ -56,7 +60,9 @@ class Agent:
         self._started_at = time.time()
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
-        self._judge = Judge()
+        kept = config.recorder
+        self._judge = LiveJudge(choose(config.policy), baselines_in(kept.directory) if kept.enabled else None)
+        self._recorder = recorder_of(config.recorder, self._judge)
         self._judgement: Judgement | None = None
         self._not_ready = "starting"
         self._stop = asyncio.Event()
@@ -77,7 +83,7 @@ class Agent:
             loop.add_signal_handler(number, self._stop.set)
         server = _Server(
             uvicorn.Config(
-                build_app(self.snapshot),
+                build_app(self.snapshot, self._recorder.ask if self._recorder else None),
                 log_level="warning",
                 access_log=False,
                 lifespan="off",
@@ -86,6 +92,8 @@ class Agent:
             )
         )
         self._sources.start()
+        if self._recorder is not None:
+            self._recorder.start()
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         self._not_ready = ""
         host, port = listener.getsockname()[:2]
@@ -100,35 +108,49 @@ class Agent:
             self._sources.close()
             server.end()
             await serving
+            if self._recorder is not None:
+                self._recorder.close()
 
     def snapshot(self) -> AgentState:
-        """Return the state as it is now."""
+        """Return the state as it is now, with what was last made of it."""
         if self._snapshot is None or self._snapshot_version != self._table.version:
-            now, unix_now = time.monotonic(), time.time()
             self._snapshot_version = self._table.version
-            sources, readings = self._sources.readings()
-            engines, processes = self._table.states(now, unix_now), self._table.processes(now)
-            devices, host = readings.get(DeviceSource.NAME), readings.get(HostSource.NAME)
-            pids = host.host_pids if host is not None else None
-            state = AgentState(
-                at=unix_now,
-                monotonic=now,
-                version=__version__,
-                started_at=self._started_at,
-                ready=not self._not_ready,
-                not_ready_reason=self._not_ready,
-                link=self._link.state(),
-                engines=engines,
-                unjoined_members=self._table.unjoined(now),
-                processes=processes,
-                failures=self._table.failures.failures(),
-                failure_counts=self._table.failures.counts(now),
-                sources=sources,
-                waterfalls=waterfalls(devices.gpus, engines, processes, host_pids=pids) if devices else (),
-                **readings,
-            )
-            self._snapshot = judged(state, self._judgement)
+            told = self._recorder.state() if self._recorder is not None else None
+            seen = replace(self._observe(), recorder=told, judge_errors=dict(self._judge.errors))
+            self._snapshot = judged(seen, self._judgement)
         return self._snapshot
+
+    def _observe(self) -> AgentState:
+        now, unix_now = time.monotonic(), time.time()
+        sources, readings = self._sources.readings()
+        engines, processes = self._table.states(now, unix_now), self._table.processes(now)
+        devices, host = readings.get(DeviceSource.NAME), readings.get(HostSource.NAME)
+        pids = host.host_pids if host is not None else None
+        return AgentState(
+            at=unix_now,
+            monotonic=now,
+            version=__version__,
+            started_at=self._started_at,
+            ready=not self._not_ready,
+            not_ready_reason=self._not_ready,
+            link=self._link.state(),
+            engines=engines,
+            unjoined_members=self._table.unjoined(now),
+            processes=processes,
+            failures=self._table.failures.failures(),
+            failure_counts=self._table.failures.counts(now),
+            sources=sources,
+            waterfalls=waterfalls(devices.gpus, engines, processes, host_pids=pids) if devices else (),
+            **readings,
+        )
+
+    def _look(self) -> None:
+        """Judge the node as it is now, and keep what was judged."""
+        self._table.version += 1
+        state = self._observe()
+        self._judgement = self._judge.look(state)
+        if self._recorder is not None:
+            self._recorder.take(state, self._judgement)
 
     def _tick(self) -> None:
         self._link.tick()
@@ -136,9 +158,7 @@ class Agent:
         self._table.tick(now)
         if now >= self._next_readings:
             self._next_readings = now + READINGS_SECONDS
-            self._table.version += 1
-            self._judgement = self._judge.look(self.snapshot())
-            self._table.version += 1
+            self._look()
         problem = self._link.heal()
         if problem != self._not_ready:
             self._not_ready = problem

@@ -221,6 +221,8 @@ class EngineTable:
             ledger_drift=pool.ledger_drift,
             block_tokens=info.block_tokens if info else None,
             block_bytes=info.block_bytes if info else None,
+            cache_dtype=info.cache_dtype if info else "",
+            longest_tokens=info.longest_tokens if info else None,
             delayed=pool.delayed,
             deferred=pool.deferred,
             pinned=pool.pinned,

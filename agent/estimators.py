@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 from statistics import NormalDist, median
 from typing import NamedTuple
 
 MOST_POINTS = 240  # of a Theil-Sen estimate: some 29,000 pairs
+MOST_SPREAD = 4.0
 
 
 class Slope(NamedTuple):
@@ -49,28 +50,146 @@ class Span(NamedTuple):
 
 def pair_slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
     """Return the slopes between all pairs of points, sorted: their median is Theil's and Sen's estimate."""
-    points = zip(times, values, strict=True)
-    return sorted((b - a) / (later - at) for (at, a), (later, b) in combinations(points, 2) if later > at)
+    slopes: list[float] = []
+    for n, (at, a) in enumerate(zip(times, values, strict=True), start=1):
+        slopes += [(b - a) / (later - at) for later, b in zip(times[n:], values[n:], strict=True) if later > at]
+    slopes.sort()
+    return slopes
 
 
-def theil_sen(times: Sequence[float], values: Sequence[float], confidence: float = 0.95) -> Slope | None:
-    """Return the median of the slopes of all pairs, with its interval; None for fewer than five points.
+def theil_sen(
+    times: Sequence[float], values: Sequence[float], confidence: float = 0.95, *, spread: float = 1.0, least: int = 5
+) -> Slope | None:
+    """Return the median of the slopes of all pairs, with its interval; None for fewer than ``least`` points.
 
     Theil 1950; Sen 1968, whose interval takes the slopes ranked (N -+ z * sd) / 2, with N pairs and
     sd^2 = n (n - 1) (2 n + 5) / 18, the variance of Kendall's S. Up to 29 % of the points may be anything. More than
-    ``MOST_POINTS`` points are thinned evenly.
+    ``MOST_POINTS`` points are thinned evenly. ``spread`` widens the interval, see :func:`spread_of`.
     """
     times, values = thinned(times, MOST_POINTS), thinned(values, MOST_POINTS)
     n = len(times)
-    if n < 5:
+    if n < least:
+        return None
+    return _ranked(pair_slopes(times, values), n * (n - 1) * (2 * n + 5) / 18, confidence, spread)
+
+
+def robust_slope(times: Sequence[float], values: Sequence[float], *, least: int = 5) -> Slope | None:
+    """Return :func:`theil_sen`'s estimate with its interval widened for what wanders (:func:`spread_of`)."""
+    times, values = thinned(times, MOST_POINTS), thinned(values, MOST_POINTS)
+    n = len(times)
+    if n < least:
         return None
     slopes = pair_slopes(times, values)
     if not slopes:
         return None
-    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
+    return _ranked(slopes, n * (n - 1) * (2 * n + 5) / 18, 0.95, spread_of(times, values, median(slopes)))
+
+
+def matched(
+    times: Sequence[float],
+    values: Sequence[float],
+    beside: Sequence[float],
+    confidence: float = 0.95,
+    *,
+    spread: float = 1.0,
+    least: int = 8,
+) -> Slope | None:
+    """Return the slope of ``values`` at equal ``beside``: what does not go up and down with it.
+
+    Only points whose ``beside`` is the same (within 5 %, and then ``values`` are taken as proportional to it) are
+    compared: the seasonal Kendall slope, with ``beside`` in the place of the season (Hirsch, Slack and Smith 1982).
+    None for fewer than ``least`` points that can be compared, or where they cover less than half of the time.
+    """
+    if not times:
+        return None
+    per_unit = median(values) / (median(beside) or 1.0)
+    strata: dict[int, tuple[list[float], list[float], float]] = {}
+    for time, value, level in zip(times, values, beside, strict=True):
+        key = round(level) if level < 10 else 10 + round(math.log(level / 10) / math.log(1.1))
+        at, kept, first = strata.setdefault(key, ([], [], level))
+        at.append(time)
+        kept.append(value - per_unit * (level - first))
+    slopes: list[float] = []
+    variance = 0.0
+    points, begun, ended = 0, times[-1], times[0]
+    for at, kept, _ in strata.values():
+        n = len(at)
+        if n < 2:
+            continue
+        slopes += pair_slopes(at, kept)
+        variance += n * (n - 1) * (2 * n + 5) / 18
+        points += n
+        begun, ended = min(begun, at[0]), max(ended, at[-1])
+    if points < least or ended - begun < (times[-1] - times[0]) / 2:
+        return None
+    slopes.sort()
+    return _ranked(slopes, variance, confidence, spread)
+
+
+def _ranked(slopes: list[float], variance: float, confidence: float, spread: float) -> Slope | None:
+    if not slopes:
+        return None
+    reach = NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance) * spread
     low = max(0, int((len(slopes) - reach) / 2))
     high = min(len(slopes) - 1, math.ceil((len(slopes) + reach) / 2))
     return Slope(median(slopes), slopes[low], slopes[high])
+
+
+def spread_of(times: Sequence[float], values: Sequence[float], slope: float) -> float:
+    """Return by what an interval must be widened because the values are not independent: 1 to ``MOST_SPREAD``.
+
+    sqrt((1 + r) / (1 - r)) with r the correlation of what is left of one value beside a line of ``slope`` with that of
+    the next, corrected for its bias in few values (Kendall 1954): the effective number of points. What wanders, and a
+    tooth of which only a part is seen, looks like a slope otherwise.
+    """
+    n = len(times)
+    if n < 5:
+        return MOST_SPREAD
+    left = [value - slope * time for time, value in zip(times, values, strict=True)]
+    middle = sum(left) / n
+    left = [each - middle for each in left]
+    power = sum(each * each for each in left)
+    # What is left of a straight line is rounding and has no say.
+    if power <= 1e-18 * sum(value * value for value in values):
+        return 1.0
+    r = sum(a * b for a, b in pairwise(left)) / power
+    r = min(0.99, max(0.0, r + (1 + 4 * r) / n))
+    return min(MOST_SPREAD, math.sqrt((1 + r) / (1 - r)))
+
+
+def without_steps(values: Sequence[float], most: int = 2) -> list[float]:
+    """Return the values with up to ``most`` jumps taken out, so that a step does not pass for a slope.
+
+    A jump is eight times what is usual from one value to the next (median absolute deviation). Where there are more
+    than ``most`` they are how this series moves, and all stay.
+    """
+    apart = [after - before for before, after in pairwise(values)]
+    if len(apart) < 5:
+        return list(values)
+    middle = median(apart)
+    usual = 1.4826 * median(abs(each - middle) for each in apart)
+    most_usual = max(8 * usual, 1e-9 * max(abs(value) for value in values))
+    jumps = {n for n, each in enumerate(apart) if abs(each - middle) > most_usual}
+    if not jumps or len(jumps) > most:
+        return list(values)
+    level = values[0]
+    result = [level]
+    for n, each in enumerate(apart):
+        level += middle if n in jumps else each
+        result.append(level)
+    return result
+
+
+def climb(times: Sequence[float], values: Sequence[float]) -> Slope | None:
+    """Return the slope of a count that comes in lumps and never falls; None where it falls or came in fewer than three.
+
+    What came over the time; ``low`` leaves out the largest lump, ``high`` has it twice.
+    """
+    lumps = [after - before for before, after in pairwise(values)]
+    if not lumps or min(lumps) < 0 or sum(lump > 0 for lump in lumps) < 3:
+        return None
+    came, most, span = sum(lumps), max(lumps), times[-1] - times[0]
+    return Slope(came / span, (came - most) / span, (came + most) / span)
 
 
 def floors(times: Sequence[float], values: Sequence[float], window: float) -> tuple[list[float], list[float]]:
@@ -184,6 +303,55 @@ def acceleration(times: Sequence[float], values: Sequence[float]) -> float | Non
     if first is None or second is None:
         return None
     return (second.value - first.value) / ((times[-1] - times[0]) / 2)
+
+
+def slows_to(times: Sequence[float], values: Sequence[float]) -> float | None:
+    """Return the slope at the end as a share of that at the beginning, where a rise surely slows down.
+
+    The parabola through the points (least squares); sure where its curvature is below zero by two standard errors,
+    widened for what wanders. None where it does not slow down, cannot be told, or nothing rises.
+    """
+    n = len(times)
+    span = times[-1] - times[0] if n else 0.0
+    if n < 8 or span <= 0:
+        return None
+    # A line and a bow that are orthogonal on these points (Gram and Schmidt), so that each has its own coefficient.
+    x = [2 * (time - times[0]) / span - 1 for time in times]
+    middle = sum(x) / n
+    line = [each - middle for each in x]
+    power = sum(each * each for each in line)
+    square = [each * each for each in line]
+    mean_square = sum(square) / n
+    lean = sum(a * b for a, b in zip(square, line, strict=True)) / power
+    bow = [a - mean_square - lean * b for a, b in zip(square, line, strict=True)]
+    bow_power = sum(each * each for each in bow)
+    level = sum(values) / n
+    slope = sum(a * value for a, value in zip(line, values, strict=True)) / power
+    curve = sum(a * value for a, value in zip(bow, values, strict=True)) / bow_power
+    left = [v - level - slope * a - curve * b for v, a, b in zip(values, line, bow, strict=True)]
+    error = math.sqrt(sum(each * each for each in left) / (n - 3) / bow_power) * spread_of(times, left, 0.0)
+    first, last = (slope + curve * (2 * end - lean) for end in (line[0], line[-1]))
+    if first <= 0 or curve >= -2 * error:
+        return None
+    return max(0.0, last / first)
+
+
+def detached(values: Sequence[float], beside: Sequence[float], times: Sequence[float]) -> list[float]:
+    """Return ``values`` less what goes up and down with ``beside``; the slope over time stays in.
+
+    Least squares on time and ``beside``, of which only the part of ``beside`` is taken away.
+    """
+    n = len(values)
+    t, b, v = (
+        [each - middle for each in series]
+        for series, middle in ((times, sum(times) / n), (beside, sum(beside) / n), (values, sum(values) / n))
+    )
+    tt, bb, tb = (sum(x * y for x, y in zip(p, q, strict=True)) for p, q in ((t, t), (b, b), (t, b)))
+    tv, bv = (sum(x * y for x, y in zip(p, v, strict=True)) for p in (t, b))
+    rank = tt * bb - tb * tb
+    # Where both rise together there is no telling them apart, and all of it is taken for what is explained.
+    each = (tt * bv - tb * tv) / rank if rank > 1e-3 * tt * bb else (bv / bb if bb > 0 else 0.0)
+    return [value - max(0.0, each) * (level - beside[0]) for value, level in zip(values, beside, strict=True)]
 
 
 def exhaustion(level: float, capacity: float, slope: Slope) -> Span | None:

@@ -2,96 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from agent.policy.types import DEFAULT, Policy
 from agent.retained import peers_of
+from agent.signals.baseline import Baselines
 from agent.signals.node import NodeTracker
 from agent.signals.reading import of_hooks, of_page
 from agent.signals.score import scores
-from agent.signals.types import NodeSignals
+from agent.signals.types import NodeSignals, Score
 from agent.state import AgentState, Judgement, Subject, Verdict
 from agent.verdicts import DETECTORS, NODE_DETECTORS
 from agent.verdicts.base import Detector, Facts, Finding, NodeDetector, Track, View, advance, ended, verdict_of
+from agent.verdicts.presence import Presence
 from agent.verdicts.seen import Seen
 
 ENGINE_GONE = "engine gone"
 OUT_OF_SIGHT = "out of sight"
 HELD_SECONDS = 600.0  # a verdict on something that can't be seen any more stays for so long
 
+OF_ALL_LIVES = frozenset({"restart_loop", "engine_missing", "oom"})  # these do not end with one life of an engine
+
+SIGNALS, SCORES = "signals", "scores"
+
 _Key = tuple[str, Subject]
+OnError = Callable[[str, Exception], None]
 
 
 class Judge:
-    """Folds states in the order of their monotonic times; gaps between them are no evidence of anything."""
+    """Folds states in the order of their monotonic times; gaps between them are no evidence of anything.
 
-    def __init__(self, policy: Policy = DEFAULT) -> None:
+    ``baselines``: what a judge before this one had learned. ``on_error`` gets what fails, by name, and the rest is
+    judged; without it the first failure is raised.
+    """
+
+    def __init__(
+        self, policy: Policy = DEFAULT, baselines: Baselines | None = None, on_error: OnError | None = None
+    ) -> None:
         self.policy = policy
-        self._tracker = NodeTracker(policy)
+        self._on_error = on_error
+        self._failed: set[str] = set()
+        self._tracker = NodeTracker(policy, baselines)
+        self._presence = Presence()
         self._tracks: dict[_Key, Track] = {}
         self._instances: dict[str, str] = {}
+        self._peers: dict[str, str] = {}
         detectors: tuple[Detector | NodeDetector, ...] = (*DETECTORS, *NODE_DETECTORS)
         self._order = {each.kind: number for number, each in enumerate(detectors)}
         self._times = {each.kind: (each.confirm_seconds, each.clear_seconds) for each in detectors}
         self._of_absence = {each.kind for each in NODE_DETECTORS if each.of_absence}
 
+    def baselines(self) -> Baselines:
+        """Return what has been learned of the engines; it goes on being learned."""
+        return self._tracker.baselines()
+
     def look(self, state: AgentState) -> Judgement:
         """Return what is made of ``state`` and of all states before it."""
         now = state.monotonic
         self._close_gone(state, now)
-        signals = self._tracker.take(state)
+        self._failed.clear()
+        signals = NodeSignals()
+        try:
+            signals = self._tracker.take(state)
+        except Exception as error:
+            self._error(SIGNALS, error)
         findings = dict(self._findings(state, signals))
         seen = Seen(state)
+        held: set[_Key] = set()
         for key in {*findings, *self._tracks}:
             kind, subject = key
             track = self._tracks.get(key)
-            if key in findings or kind in self._of_absence or (track and track.phase == "resolved"):
+            judged = not self._failed & {kind, SIGNALS} and (kind in self._of_absence or seen.has(subject))
+            if key in findings or judged or (track and track.phase == "resolved"):
                 track = advance(track, findings.get(key), now, *self._times[kind])
-            elif seen.has(subject):
-                track = advance(track, None, now, *self._times[kind])
             elif track is not None and now - track.seen > HELD_SECONDS:
                 track = ended(track, now, OUT_OF_SIGHT)
+            else:
+                held.add(key)
             if track is None:
                 self._tracks.pop(key, None)
             else:
                 self._tracks[key] = track
-        verdicts = self._verdicts(now, state.at)
-        return Judgement(
-            at=state.at,
-            signals=signals,
-            verdicts=verdicts,
-            scores=scores(state, signals, verdicts, self.policy),
-        )
+        verdicts = self._verdicts(now, state.at, held)
+        found: tuple[Score, ...] = ()
+        try:
+            found = scores(state, signals, verdicts, self.policy)
+        except Exception as error:
+            self._error(SCORES, error)
+        return Judgement(at=state.at, signals=signals, verdicts=verdicts, scores=found)
 
     def _close_gone(self, state: AgentState, now: float) -> None:
-        """End the verdicts of engines that have ended or restarted: what a dead process leaked is no more."""
+        """Forget engines that have ended or restarted; end their verdicts: what a dead process leaked is no more."""
         instances = {engine.engine: engine.instance for engine in state.engines}
         for key, track in list(self._tracks.items()):
-            engine = key[1].engine
-            before = self._instances.get(engine)
-            if before is not None and instances.get(engine) != before and key[1].scope in ("engine", "tenant"):
+            kind, subject = key
+            before = self._instances.get(subject.engine)
+            of_one_life = subject.scope in ("engine", "tenant") and kind not in OF_ALL_LIVES
+            if of_one_life and before is not None and instances.get(subject.engine) != before:
                 closed = ended(track, now, ENGINE_GONE)
                 if closed is None:
                     del self._tracks[key]
                 else:
                     self._tracks[key] = closed
+        same = {engine for engine, instance in instances.items() if self._instances.get(engine) == instance}
+        told = peers_of((engine.engine, engine.detail) for engine in state.engines)
+        # One that has fallen silent, whose transfers are stuck then, is still called by its name.
+        self._peers = {name: engine for name, engine in self._peers.items() if engine in same} | told
         self._instances = instances
 
     def _findings(self, state: AgentState, signals: NodeSignals) -> Iterator[tuple[_Key, Finding]]:
         for name, facts in self._facts(state, signals):
             subject = Subject(scope="engine", engine=name)
             for detector in DETECTORS:
-                finding = detector.judge(facts)
+                try:
+                    finding = detector.judge(facts)
+                except Exception as error:
+                    self._error(detector.kind, error)
+                    continue
                 if finding is not None:
                     yield (detector.kind, subject), finding
-        view = View(state, signals, self.policy)
+        view = View(state, signals, self.policy, self._presence.take(state))
         for node_detector in NODE_DETECTORS:
-            for subject, finding in node_detector.judge(view):
+            try:
+                found = tuple(node_detector.judge(view))
+            except Exception as error:
+                self._error(node_detector.kind, error)
+                continue
+            for subject, finding in found:
                 yield (node_detector.kind, subject), finding
+
+    def _error(self, name: str, error: Exception) -> None:
+        if self._on_error is None:
+            raise error
+        self._failed.add(name)
+        self._on_error(name, error)
 
     def _facts(self, state: AgentState, signals: NodeSignals) -> Iterator[tuple[str, Facts]]:
         known = {(each.engine, each.hooked): each for each in signals.engines}
-        peers = peers_of((engine.engine, engine.detail) for engine in state.engines)
         for engine in state.engines:
             if engine.phase == "live":
                 yield (
@@ -101,7 +148,7 @@ class Judge:
                         detail=engine.detail,
                         running=engine.running or 0,
                         waiting=engine.waiting or 0,
-                        peers=peers,
+                        peers=self._peers,
                         engine=engine,
                         reading=of_hooks(engine),
                         signals=known.get((engine.engine, True)),
@@ -124,6 +171,9 @@ class Judge:
                     ),
                 )
 
-    def _verdicts(self, now: float, unix_now: float) -> tuple[Verdict, ...]:
+    def _verdicts(self, now: float, unix_now: float, held: set[_Key]) -> tuple[Verdict, ...]:
         kept = sorted(self._tracks.items(), key=lambda item: (self._order[item[0][0]], item[0][1]))
-        return tuple(verdict_of(kind, subject, track, now, unix_now) for (kind, subject), track in kept)
+        return tuple(
+            verdict_of(kind, subject, track, now, unix_now, held=(kind, subject) in held)
+            for (kind, subject), track in kept
+        )

@@ -21,4 +21,9 @@ def _with(engine: EngineState, judgement: Judgement) -> EngineState:
 
 def _concerns(verdict: Verdict, engine: EngineState) -> bool:
     subject = verdict.subject
-    return subject.scope in ("engine", "tenant") and subject.engine == engine.engine and not verdict.ending
+    return (
+        subject.scope in ("engine", "tenant")
+        and subject.engine == engine.engine
+        and not verdict.ending
+        and not verdict.held
+    )

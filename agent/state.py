@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from agent.oom.log import Failure, FailureCount
+from agent.recorder.state import RecorderState
 from agent.signals.types import NodeSignals, Score
 from agent.sources.base import SourceState
 from agent.sources.device.state import DevicesState
@@ -38,7 +39,8 @@ class PoolState(Value, frozen=True, kw_only=True):
     """KV blocks now; ``held + cached_idle + empty = capacity``. ``block_bytes`` is one block on one rank.
 
     ``delayed``: kept for a connector; ``deferred``: for a step in flight; ``pinned``: references that nothing explains
-    but a connector.
+    but a connector. ``cache_dtype``: as the engine's settings call it, empty where it does not say;
+    ``longest_tokens``: what one request may have.
     """
 
     capacity: int
@@ -57,6 +59,8 @@ class PoolState(Value, frozen=True, kw_only=True):
     delayed: int | None = None
     deferred: int | None = None
     pinned: int | None = None
+    cache_dtype: str = ""
+    longest_tokens: int | None = None
 
     def bytes_of(self, blocks: int | None) -> int | None:
         """Bytes of ``blocks`` blocks on one rank, or None when either is not known."""
@@ -97,7 +101,8 @@ class Verdict(Value, frozen=True, kw_only=True):
     """A judgement: ``kind`` in the design's list, ``since`` when it began, ``evidence`` in numbers with units.
 
     ``sentence`` is for a person at 3 a.m.; ``remedy`` says what would help, or that nothing would. ``tier``: who has to
-    know. ``ending``: why a resolved one ended, where it is not that the fault went away.
+    know. ``ending``: why a resolved one ended, where it is not that the fault went away. ``held``: what it is about can't
+    be seen now, so that nobody knows whether it is still so.
     """
 
     kind: str
@@ -110,6 +115,7 @@ class Verdict(Value, frozen=True, kw_only=True):
     subject: Subject = Subject(scope="node")
     tier: Tier = "page"
     ending: str = ""
+    held: bool = False
 
 
 class Judgement(Value, frozen=True, kw_only=True):
@@ -225,7 +231,8 @@ class AgentState(Value, frozen=True, kw_only=True):
     ``device``, ``host``, ``scrape`` and ``driver_calls`` are what the sources of these names read; None where
     ``sources`` says that one is not up, or has no entry for one that is switched off. ``monotonic``: the moment by the
     clock that never jumps, in seconds; differences between states are taken from it. ``judgement``: what was made of
-    the node up to a second ago; engines have their own verdicts, too.
+    the node up to a second ago; engines have their own verdicts, too. ``judge_errors``: how often a detector (or the
+    signals) has failed, by name. ``recorder``: None where it is switched off.
     """
 
     at: float
@@ -247,3 +254,5 @@ class AgentState(Value, frozen=True, kw_only=True):
     failure_counts: tuple[FailureCount, ...] = ()
     waterfalls: tuple[Waterfall, ...] = ()
     judgement: Judgement | None = None
+    recorder: RecorderState | None = None
+    judge_errors: dict[str, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PAUSED = "paused"
 STALLED_SECONDS = 10.0  # without a token while there is work
+STALLED_PAGE_SECONDS = 30.0  # the same on a page: it moves only when its server gets to it
 
 _REASONS = {
     "grammar": "a grammar",

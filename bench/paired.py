@@ -78,7 +78,7 @@ class Methods:
         ]
 
     def wrapped(self) -> list[tuple[Any, str, Any, Any]]:
-        """Return owner, name, the method as it was and as it is now, of those that were wrapped since."""
+        """Return owner, name, the method as it was and as it is now, of those that are wrapped now."""
         now = [(owner, name, plain, getattr(owner, name)) for owner, name, plain in self._plain]
         return [entry for entry in now if entry[2] != entry[3]]
 
@@ -86,33 +86,29 @@ class Methods:
 class Hooks:
     """All wrappers of our hooks on one scheduler."""
 
-    def __init__(
-        self, methods: Methods, view: SchedulerView, ledger: ReferenceLedger, reporter: EngineReporter | None
-    ) -> None:
+    def __init__(self, methods: Methods, ledger: ReferenceLedger, reporter: EngineReporter | None) -> None:
+        self._methods = methods
         self._wrapped = methods.wrapped()
-        self._view = view
         self._ledger = ledger
         self._reporter = reporter
         self._went_off = 0.0
-        self._free = 0
         self.after_step: AfterStep | None = reporter.after_step if reporter else None
 
     def off(self) -> None:
-        """Set the methods that were there before."""
+        """Set the methods that were there before. Some wrappers come and go: those that are there now come back."""
+        self._wrapped = self._methods.wrapped()
         for owner, name, plain, _ in self._wrapped:
             setattr(owner, name, plain)
-        self._free = self._view.pool.get_num_free_blocks()
         self._went_off = time.monotonic()
 
     def on(self) -> None:
-        """Set the wrappers again and tell the hooks what they missed: here, tables only grow, by blocks of their own.
+        """Set the wrappers again. Here, tables only grow, by blocks of their own: what was missed is in the free count.
 
         An audit under way is not told which: it takes them for suspects, and a second pass clears them.
         """
         for owner, name, _, wrapper in self._wrapped:
             setattr(owner, name, wrapper)
-        ledger, reporter = self._ledger, self._reporter
-        ledger.references += self._free - self._view.pool.get_num_free_blocks()
+        reporter = self._reporter
         if reporter is not None and reporter._accounts.audit is not None:
             # Time without hooks does not bring a report, a check or an audit any nearer.
             away = time.monotonic() - self._went_off

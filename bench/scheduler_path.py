@@ -50,10 +50,10 @@ def run(quick: bool) -> list[Row]:
 
 
 def _ledger_alone(scheduler: Any) -> Iterator[Hooks]:
-    methods, view = Methods(scheduler), SchedulerView(scheduler)
-    ledger = ReferenceLedger(view, Guard())
+    methods = Methods(scheduler)
+    ledger = ReferenceLedger(SchedulerView(scheduler), Guard())
     ledger.install()
-    yield Hooks(methods, view, ledger, None)
+    yield Hooks(methods, ledger, None)
 
 
 def reporting(scheduler: Any, settings: Settings) -> Iterator[Hooks]:
@@ -78,6 +78,6 @@ def reporting(scheduler: Any, settings: Settings) -> Iterator[Hooks]:
     if ledger is None:
         raise RuntimeError(f"no exact accounts: {reporter._accounts.support.reason}")
     try:
-        yield Hooks(methods, reporter._view, ledger, reporter)
+        yield Hooks(methods, ledger, reporter)
     finally:
         reporter.close()

@@ -89,11 +89,14 @@ class PoolInfo(Message, frozen=True, kw_only=True):
 
     ``capacity``: usable blocks (the null block is not one). ``block_tokens``: tokens per block.
     ``block_bytes``: bytes of one block on one rank, all KV cache groups and layers; None where it can't be told.
+    ``cache_dtype``: of the KV cache, as the engine's settings call it. ``longest_tokens``: what one request may have.
     """
 
     capacity: Blocks
     block_tokens: Blocks | None
     block_bytes: Blocks | None
+    cache_dtype: Name = ""
+    longest_tokens: Blocks | None = None
 
 
 class Hello(Message, frozen=True, kw_only=True):

@@ -1,14 +1,19 @@
-"""The agent's HTTP endpoints. All are read-only."""
+"""The agent's HTTP endpoints. All are read-only; a recording is given to this host alone."""
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import re
 from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from agent.state import AgentState
@@ -17,13 +22,20 @@ from exporters.landing import page
 from exporters.text import CONTENT_TYPE
 
 Snapshot = Callable[[], AgentState]
+Record = Callable[[float], "Future[Path]"]  # seconds to a file that is removed when it was sent
+
+MOST_MINUTES = 1440.0
 
 _PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
-def build_app(snapshot: Snapshot) -> Starlette:
-    """Return the ASGI app; ``snapshot`` gives the state as it is now."""
+def build_app(snapshot: Snapshot, record: Record | None = None) -> Starlette:
+    """Return the ASGI app; ``snapshot`` gives the state as it is now, ``record`` a bundle of what was before.
+
+    ``record`` is None where nothing is recorded.
+    """
     exposition = Exposition()
+    recording = asyncio.Lock()
 
     async def metrics(request: Request) -> Response:
         compressed = bool(
@@ -48,6 +60,25 @@ def build_app(snapshot: Snapshot) -> Starlette:
     async def landing(_request: Request) -> Response:
         return HTMLResponse(page(snapshot()), headers=_PAGE_HEADERS)
 
+    async def api_record(request: Request) -> Response:
+        if not _is_here(request):
+            return _refused(403, "only this host may ask for recordings")
+        minutes = _number(request.query_params.get("minutes", "30"))
+        if minutes is None or not 0 < minutes <= MOST_MINUTES:
+            return _refused(400, f"minutes must be a number above 0, {MOST_MINUTES:.0f} at most")
+        if record is None:
+            return _refused(503, "the recorder is switched off (recorder.enabled)")
+        if recording.locked():
+            return _refused(503, "another recording is being made; try again")
+        async with recording:
+            try:
+                path = await asyncio.wrap_future(record(60.0 * minutes))
+            except Exception as error:
+                return _refused(503, str(error))
+        return FileResponse(
+            path, media_type="application/octet-stream", background=BackgroundTask(path.unlink, missing_ok=True)
+        )
+
     return Starlette(
         routes=[
             Route("/", landing),
@@ -55,5 +86,25 @@ def build_app(snapshot: Snapshot) -> Starlette:
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
             Route("/api/v1/state", api_state),
+            Route("/api/v1/record", api_record),
         ]
     )
+
+
+def _is_here(request: Request) -> bool:
+    """Return whether who asks is on this host."""
+    try:
+        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+    except ValueError:
+        return False
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _refused(status: int, why: str) -> Response:
+    return PlainTextResponse(f"{why}\n", status_code=status)

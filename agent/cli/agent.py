@@ -9,6 +9,7 @@ import typer
 
 
 def agent(
+    *,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="YAML file; default /etc/kvtide/agent.yaml if it exists.")
     ] = None,
@@ -17,6 +18,13 @@ def agent(
     ] = None,
     key_file: Annotated[
         Path | None, typer.Option(envvar="KVTIDE_KEY_FILE", help="Key shared with the engines (link.key_file).")
+    ] = None,
+    state_directory: Annotated[
+        Path | None,
+        typer.Option(envvar="KVTIDE_STATE_DIRECTORY", help="Where recordings are kept (recorder.directory)."),
+    ] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="PROFILE|FILE", help="The thresholds to judge by (policy).")
     ] = None,
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT for metrics and state; port 0 takes a free one (http.listen).")
@@ -34,7 +42,13 @@ def agent(
     from agent.config import load
     from agent.daemon import Agent
 
-    chosen = {"link.socket": socket, "link.key_file": key_file, "http.listen": listen}
+    chosen = {
+        "link.socket": socket,
+        "link.key_file": key_file,
+        "http.listen": listen,
+        "recorder.directory": state_directory and state_directory.absolute(),
+        "policy": policy,
+    }
     settings = load(config, {key: str(value) for key, value in chosen.items() if value is not None})
 
     def announce(url: str) -> None:

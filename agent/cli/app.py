@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.cli import agent, replay, snapshot, status
+from agent.cli import agent, backtest, policy, record, replay, simulate, snapshot, status
 from agent.errors import KvtideError
 from agent.plain import plain, plain_lines
 from engine_hooks import __version__
@@ -34,6 +34,10 @@ app.command("agent")(agent.agent)
 app.command("status")(status.status)
 app.command("snapshot")(snapshot.snapshot)
 app.command("replay")(replay.replay)
+app.command("record")(record.record)
+app.command("backtest")(backtest.backtest)
+app.command("simulate")(simulate.simulate)
+app.add_typer(policy.app, name="policy")
 
 
 def _say_version(wanted: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx2
 import msgspec
 
 from agent.errors import KvtideError
 from agent.state import AgentState
 
+_SHOWN = 500  # characters of what an agent says is wrong
 _decoder = msgspec.json.Decoder(AgentState)
 
 
@@ -32,9 +35,31 @@ class AgentClient:
         except httpx2.HTTPStatusError as error:
             raise KvtideError(f"{self._url}: answered {error.response.status_code}; is that a kvtide agent?") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            text = str(error) or type(error).__name__
-            raise KvtideError(f"no agent answers at {self._url} ({text}); start it with: kvtide agent") from None
+            raise self._no_answer(error) from None
         return response.content
+
+    def _no_answer(self, error: Exception) -> KvtideError:
+        text = str(error) or type(error).__name__
+        return KvtideError(f"no agent answers at {self._url} ({text}); start it with: kvtide agent")
+
+    def save_recording(self, minutes: float, path: Path) -> int:
+        """Save a bundle of the last ``minutes`` at ``path``, which must not be there yet; return its size in bytes."""
+        size = 0
+        try:
+            with self._http.stream("GET", "/api/v1/record", params={"minutes": minutes}) as response:
+                if response.status_code != httpx2.codes.OK:
+                    why = response.read()[:_SHOWN].decode(errors="replace").strip()
+                    raise KvtideError(f"{self._url}: {why or f'answered {response.status_code}'}")
+                with path.open("xb") as file:
+                    for part in response.iter_bytes():
+                        size += file.write(part)
+        except FileExistsError:
+            raise KvtideError(f"{path}: is there already; choose another by --out") from None
+        except OSError as error:
+            raise KvtideError(f"{path}: {error.strerror}") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self._no_answer(error) from None
+        return size
 
     def state_text(self) -> str:
         """Return the state as JSON that people can read."""

@@ -12,7 +12,7 @@ from agent.faces import grid
 from agent.faces.lines import BAD, Line
 from agent.retained import count_of
 from agent.sources.scrape.state import PassedOver, ScrapedEngine, ScrapedState
-from agent.state import AgentState
+from agent.state import AgentState, Judgement, Verdict
 from agent.units import human_bytes, human_seconds
 
 LABEL_WIDTH = 20
@@ -26,7 +26,7 @@ def render(state: AgentState) -> RenderableType | None:
     if state.scrape is None:
         why = absent(state)
         return Text(why, style="dim") if why else None
-    lines = list(lines_of(state.scrape))
+    lines = list(lines_of(state.scrape, state.judgement))
     if not lines:
         return Text(NOBODY, style="dim")
     styles = {line.style for line in lines}
@@ -42,13 +42,14 @@ def absent(state: AgentState) -> str:
     return next((f"Pages of engines are not read: {reason}." for reason in reasons), "")
 
 
-def lines_of(scraped: ScrapedState) -> Iterator[Line]:
-    """Yield what there is to say, engine by engine, then what holds for all."""
+def lines_of(scraped: ScrapedState, judgement: Judgement | None) -> Iterator[Line]:
+    """Yield what there is to say, engine by engine, then what holds for all. ``judgement``: what was made of it."""
     for engine in scraped.engines:
+        verdicts = [each for each in (judgement.verdicts if judgement else ()) if _concerns(each, engine)]
         label = engine.engine if len(engine.engine) <= LABEL_WIDTH else f"{engine.engine[: LABEL_WIDTH - 1]}…"
         if label != engine.engine:
             yield Line(label, engine.engine)
-        yield from (Line(label, text, style) for text, style in _engine(engine))
+        yield from (Line(label, text, style) for text, style in _engine(engine, verdicts))
     if scraped.left_out:
         yield Line("left out", f"{count_of(scraped.left_out, 'engine')} more on these pages, not followed", "yellow")
     yield from _passed(scraped.passed_over)
@@ -56,15 +57,20 @@ def lines_of(scraped: ScrapedState) -> Iterator[Line]:
         yield Line("not told", f"{'; '.join(common)}. Only hooks tell these: install kvtide beside the engine.", "dim")
 
 
-def _engine(engine: ScrapedEngine) -> Iterator[tuple[str, str]]:
+def _concerns(verdict: Verdict, engine: ScrapedEngine) -> bool:
+    return verdict.subject.scope == "engine" and verdict.subject.engine == engine.engine
+
+
+def _engine(engine: ScrapedEngine, verdicts: Sequence[Verdict]) -> Iterator[tuple[str, str]]:
     if engine.phase != "up":
         since = engine.page_age_seconds
         last = "" if since is None or engine.phase == "stale" else f", last read {human_seconds(since)} ago"
         words = {"down": "down", "bad_page": "not a page of metrics", "stale": "stale"}[engine.phase]
         yield f"{words}: {engine.reason} ({engine.url}{last})", "yellow"
-    for finding in engine.findings:
-        if finding.kind != "sensor_stale":  # said above
-            yield f"{finding.kind}: {finding.sentence}", BAD
+    for verdict in verdicts:
+        if verdict.kind != "sensor_stale" and verdict.phase != "resolved":  # what is stale is said above
+            style = "dim" if verdict.tier == "note" else BAD if verdict.phase == "confirmed" else "yellow"
+            yield f"{verdict.kind} {verdict.phase}: {verdict.sentence} {verdict.remedy}", style
     if engine.phase == "up":
         yield _pool(engine), ""
         yield _work(engine), ""

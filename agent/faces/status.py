@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
@@ -10,12 +9,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agent.faces import allocator, detail, devices, grid, host, scraped
+from agent.faces import allocator, detail, devices, grid, host, scraped, signals
+from agent.faces import verdict_block as verdicts
 from agent.faces.lines import BAD
+from agent.faces.verdicts import of_engine, pointer
 from agent.faces.words import nobody, refusals
 from agent.oom.log import Failure
 from agent.retained import peers_of
-from agent.state import AgentState, EngineState, PoolState, Verdict
+from agent.state import AgentState, EngineState, PoolState
 from agent.units import human_bytes, human_seconds
 from engine_hooks.members import FRONTEND, WORKER
 
@@ -31,10 +32,12 @@ _PARTS = (
 
 
 def render(state: AgentState) -> RenderableType:
-    """Return the whole picture: engines, then verdicts."""
+    """Return the whole picture: verdicts, then engines, then what is around them."""
     parts: list[RenderableType] = []
     if not state.ready:
         parts.append(Text(f"agent not ready: {state.not_ready_reason}", style="bold #d55e00"))
+    if (judged := verdicts.block(state)) is not None:
+        parts.append(judged)
     if not state.engines:
         parts += [Text(line) for line in nobody(state)]
         if turned_away := refusals(state.link):
@@ -71,12 +74,15 @@ def _engine(
         return Panel(Group(*quiet), title=title, title_align="left", border_style="yellow")
     told = detail.lines_of(engine.detail, peers) if engine.detail else []
     memory = [*allocator.failures(failed, now), *allocator.lines(engine.members, gpus=devices.any_gpu(state))]
-    bad = any(verdict.phase != "resolved" for verdict in engine.verdicts) or any(
-        line.style == BAD for line in [*told, *memory]
-    )
-    body: list[RenderableType] = [_verdict(verdict, now) for verdict in engine.verdicts]
-    if not body and not bad:
+    standing = of_engine(engine)
+    bad = bool(standing) or any(line.style == BAD for line in [*told, *memory])
+    body: list[RenderableType] = []
+    if standing:
+        body.append(Text(pointer(standing), style=f"bold {BAD}"))
+    elif not bad:
         body.append(Text("Nothing is wrong.", style="#009e73"))
+    if over_time := grid.table([*signals.lines(state, engine.engine)]):
+        body.append(over_time)
     if engine.pool is not None:
         body += [_bar(engine.pool), _legend(), _numbers(engine, engine.pool)]
     else:
@@ -174,14 +180,4 @@ def _hooks(engine: EngineState) -> Text:
         text.append(f"; {hooks.dropped_frames} frames dropped")
     for hook, reason in hooks.off.items():
         text.append(f"; hook {hook} is off: {reason}", style="yellow")
-    return text
-
-
-def _verdict(verdict: Verdict, now: float) -> Text:
-    colour = "#009e73" if verdict.phase == "resolved" else BAD
-    since = time.strftime("%H:%M:%S", time.localtime(verdict.since))
-    text = Text(f"{verdict.kind} {verdict.phase}", style=f"bold {colour}")
-    text.append(f" since {since} ({human_seconds(now - verdict.since)}): ", style="none")
-    text.append(verdict.sentence, style="bold")
-    text.append(f" {verdict.remedy}", style="none")
     return text

@@ -41,3 +41,13 @@ def refusals(link: LinkState) -> str:
         f"{count} because {why[reason]}" for reason, count in link.refused_peers.items() if count and reason in why
     ]
     return f"Connections refused since the agent started: {'; '.join(parts)}." if parts else ""
+
+
+def agent_troubles(state: AgentState) -> list[str]:
+    """Say what of judging and recording does not work; nothing where all does."""
+    told = []
+    if state.judge_errors:
+        told.append(f"kvtide itself failed at {', '.join(sorted(state.judge_errors))}: its log says how; report it.")
+    if state.recorder is not None and not state.recorder.recording:
+        told.append(f"Nothing is recorded: {state.recorder.reason}.")
+    return told

@@ -11,6 +11,13 @@ _ROUNDED = 0.01  # messages have two decimals
 _CONTEXT_BYTES = 2 * 2**30  # what a process may hold beside torch: its context, libraries' workspaces
 
 
+class Foreign(NamedTuple):
+    """What other ``processes`` hold of the device by the waterfall; ``size`` in bytes."""
+
+    size: int
+    processes: int
+
+
 class OomFacts(NamedTuple):
     """Bytes; None: not known. ``others``: other processes on the device, ``other_count`` of them; ``hidden``: taken on
     the device by nobody that is named. ``shared_free``, ``largest_free``: free in torch's shared pools, and in one
@@ -34,8 +41,11 @@ class OomFacts(NamedTuple):
     expandable: bool | None = None
 
 
-def facts_of(message: OomMessage | None, event: MemoryEvent | None) -> OomFacts:
-    """Return what the two say together. The observer's numbers are exact, so they come first."""
+def facts_of(message: OomMessage | None, event: MemoryEvent | None, foreign: Foreign | None = None) -> OomFacts:
+    """Return what they say together. The observer's numbers are exact, so they come first.
+
+    ``foreign``: used where the message names no process; it is of some seconds later.
+    """
     said = message or OomMessage(source="torch")
     seen = event or MemoryEvent(sequence=0, kind="", at=0.0)
     limit = said.limit
@@ -54,9 +64,10 @@ def facts_of(message: OomMessage | None, event: MemoryEvent | None) -> OomFacts:
     if unallocated is None and allocated is not None and reserved is not None:
         unallocated = max(0, reserved - allocated)
     free = _known(seen.device_free_bytes, said.free)
-    own, foreign = _split(said, reserved)
+    own, others = _split(said, reserved)
     # Without a list of processes nothing is known of them: that is not "there are none".
     listed = bool(said.processes) or said.own is not None
+    named = Foreign(sum(others), len(others)) if listed else foreign
     return OomFacts(
         requested=_known(seen.requested_bytes, said.requested),
         device=_known(seen.device, said.device),
@@ -67,9 +78,9 @@ def facts_of(message: OomMessage | None, event: MemoryEvent | None) -> OomFacts:
         reserved=reserved,
         unallocated=unallocated,
         private=_known(seen.private_reserved_bytes, said.private),
-        others=sum(foreign) if listed else None,
-        other_count=len(foreign),
-        hidden=_hidden(total, free, own, foreign, reserved),
+        others=None if named is None else named.size,
+        other_count=0 if named is None else named.processes,
+        hidden=_hidden(total, free, own, others if named is None or listed else [named.size], reserved),
         shared_free=seen.free_bytes,
         largest_free=seen.largest_free_bytes,
         expandable=seen.expandable_segments,

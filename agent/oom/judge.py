@@ -1,7 +1,8 @@
 """Why an allocation failed, and what would help: a pure function of what is known of it.
 
 Four causes that need four different remedies look the same in a log: the memory is truly out; it is free, but in
-pieces; somebody else holds it; it is free and can't be used.
+pieces; somebody else holds it; it is free and can't be used. The facts may be from a message, from what the observer
+read in that moment, from the waterfall, or from a memory snapshot (:mod:`agent.snapshot.oom`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from agent.oom.facts import OomFacts, facts_of
+from agent.oom.facts import Foreign, OomFacts, facts_of
 from agent.oom.message import OomMessage, parse
 from agent.units import human_bytes
 from engine_hooks.allocator import MemoryEvent
@@ -23,6 +24,9 @@ _PIECES = (
     "Set PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF in older torch), or free and allocate in "
     "fewer sizes."
 )
+_CONTEXT = 512 * 2**20  # a CUDA context is of about that size: each process that touches the device has one
+_TOGETHER = 0.25  # of what was asked for: with less in pieces it was not the pieces
+_BARELY = 1.02  # torch asks the driver for whole pages, and the numbers are of a moment before
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,13 +52,32 @@ class _Asked(NamedTuple):
     def left(self) -> str:
         return f"{human_bytes(self.free)} are free"
 
+    @property
+    def inside(self) -> int | None:
+        """What torch keeps and nothing uses, where all may allocate."""
+        return self.facts.unallocated if self.facts.shared_free is None else self.facts.shared_free
 
-def judge(message: str, event: MemoryEvent | None = None) -> Judgement | None:
-    """Return the judgement on a message and, where there is one, on what the observer read; None for what is no OOM."""
+    @property
+    def others(self) -> int:
+        """What other processes hold beyond a context each."""
+        held = self.facts.others or 0
+        return held if held > _CONTEXT * self.facts.other_count else 0
+
+    @property
+    def barely(self) -> bool:
+        """Whether it was just enough by the numbers, and as much again lies in pieces."""
+        return self.requested <= self.free < _BARELY * self.requested and (self.inside or 0) >= self.requested / 2
+
+
+def judge(message: str, event: MemoryEvent | None = None, foreign: Foreign | None = None) -> Judgement | None:
+    """Return the judgement on a message and, where there is one, on what the observer read; None for what is no OOM.
+
+    ``foreign``: what others hold of the device, where it is known apart from the message.
+    """
     said = parse(message)
     if said is None and (event is None or event.requested_bytes is None):
         return None
-    return judge_facts(said, facts_of(said, event))
+    return judge_facts(said, facts_of(said, event, foreign))
 
 
 def judge_facts(said: OomMessage | None, facts: OomFacts) -> Judgement:
@@ -85,13 +108,17 @@ def _limited(asked: _Asked) -> Judgement | None:
 
 def _unusable(asked: _Asked) -> Judgement | None:
     facts = asked.facts
+    if asked.barely:
+        return None
     if asked.free >= asked.requested:
+        # A limit that is known was looked at before; where the device's size is not known, no limit is.
+        limit = "" if facts.total is not None else "A memory limit (set_per_process_memory_fraction) may be set. "
         return Judgement(
             cause="unusable",
             sentence=f"{asked.words} and {asked.left} on the device: the driver did not give them.",
-            remedy="Torch asks for more than the tensor (rounding, whole segments), drivers keep a part back (WSL, "
-            "Windows, MIG, a limit of MPS), and another process may have taken it in that moment. Leave more room: "
-            "lower gpu_memory_utilization.",
+            remedy=f"{limit}Torch asks for more than the tensor (rounding, whole segments), drivers keep a part back "
+            "(WSL, Windows, MIG, a limit of MPS), and another process may have taken it in that moment. Leave more "
+            "room: lower gpu_memory_utilization.",
         )
     if facts.largest_free is not None and facts.largest_free >= asked.requested:
         return Judgement(
@@ -113,8 +140,7 @@ def _unusable(asked: _Asked) -> Judgement | None:
 
 
 def _fragmented(asked: _Asked) -> Judgement | None:
-    facts = asked.facts
-    inside = facts.shared_free if facts.shared_free is not None else facts.unallocated
+    facts, inside = asked.facts, asked.inside
     if inside is None:
         return None
     kept = f"torch keeps {human_bytes(inside)} that nothing uses"
@@ -125,8 +151,8 @@ def _fragmented(asked: _Asked) -> Judgement | None:
             sentence=f"{asked.words}: {kept}, in pieces too small{largest}; {asked.left} on the device.",
             remedy=_PIECES if facts.expandable is not True else _DESPITE,
         )
-    held = facts.others or 0
-    if inside + asked.free >= asked.requested and held + asked.free < asked.requested:
+    together = inside + asked.free >= asked.requested and inside >= _TOGETHER * asked.requested
+    if together and (asked.barely or asked.others + asked.free < asked.requested):
         return Judgement(
             cause="fragmented",
             sentence=f"{asked.words}: {asked.left} on the device and {kept}; together they would do, apart they don't.",
@@ -141,11 +167,11 @@ _DESPITE = "Expandable segments are on already: private pools and small blocks s
 def _foreign(asked: _Asked) -> Judgement | None:
     """Without the others there would have been room."""
     facts = asked.facts
-    if facts.others and asked.free + facts.others >= asked.requested:
+    if asked.others and asked.free + asked.others >= asked.requested:
         who = "another process holds" if facts.other_count == 1 else f"{facts.other_count} other processes hold"
         return Judgement(
             cause="foreign",
-            sentence=f"{asked.words}, {asked.left}, and {who} {human_bytes(facts.others)} of this device.",
+            sentence=f"{asked.words}, {asked.left}, and {who} {human_bytes(asked.others)} of this device.",
             remedy="Move the others to another device, or give each its share: lower gpu_memory_utilization here.",
         )
     if facts.hidden and asked.free + facts.hidden >= asked.requested:

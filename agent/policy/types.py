@@ -7,21 +7,45 @@ nobody explains, or for a forecast that is short.
 
 from __future__ import annotations
 
-from typing import Literal
+from itertools import pairwise
+from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from agent.settings_file import OUT_OF_ORDER
 
 Profile = Literal["default", "textbook"]
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values do not change."""
+    """Base of all sections: unknown keys are errors, text is no number, values do not change.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    ``ascending``: keys whose values must not fall in this order, such as what warns and what pages.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    ascending: ClassVar[tuple[tuple[str, ...], ...]] = ()
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for keys in self.ascending:
+            for lower, upper in pairwise(keys):
+                low, high = getattr(self, lower), getattr(self, upper)
+                if low > high:
+                    # A problem of its own, so that the message can name a key that was set, and its value.
+                    if lower in self.model_fields_set:
+                        told = {"key": lower, "value": low, "side": "above", "other": upper, "bound": high}
+                    else:
+                        told = {"key": upper, "value": high, "side": "below", "other": lower, "bound": low}
+                    raise PydanticCustomError(OUT_OF_ORDER, "must not be {side} {other}, which is {bound}", told)
+        return self
 
 
 class UsePolicy(Section):
     """Use of the device or of the pool."""
+
+    ascending = (("warn_ratio", "page_ratio"), ("kv_share_warn_ratio", "kv_share_page_ratio"))
 
     warn_ratio: float = Field(0.85, ge=0, le=1, description="share in use that warns")
     warn_seconds: float = Field(30.0, ge=0, description="for so long")
@@ -29,10 +53,13 @@ class UsePolicy(Section):
     page_seconds: float = Field(10.0, ge=0, description="for so long")
     kv_share_warn_ratio: float = Field(0.80, ge=0, le=1, description="KV cache's share of the device that warns")
     kv_share_page_ratio: float = Field(0.90, ge=0, le=1, description="KV cache's share of the device that pages")
+    harm_seconds: float = Field(60.0, ge=0, description="use with harm must last so long, in the default profile")
 
 
 class GrowthPolicy(Section):
     """Growth of held blocks, and how it accelerates."""
+
+    ascending = (("warn_per_minute", "page_per_minute"),)
 
     warn_per_minute: float = Field(0.05, gt=0, description="growth that warns")
     page_per_minute: float = Field(0.08, gt=0, description="growth that pages")
@@ -47,6 +74,8 @@ class GrowthPolicy(Section):
 class HostPolicy(Section):
     """Growth of host and process memory, restarts."""
 
+    ascending = (("warn_per_minute", "page_per_minute"), ("restarts_warn", "restarts_page"))
+
     warn_per_minute: float = Field(0.01, gt=0, description="growth that warns")
     warn_seconds: float = Field(600.0, ge=0, description="over so long")
     page_per_minute: float = Field(0.03, gt=0, description="growth that pages")
@@ -54,10 +83,19 @@ class HostPolicy(Section):
     restarts_seconds: float = Field(2700.0, gt=0, description="restarts are counted over so long")
     restarts_warn: int = Field(2, ge=1, description="restarts that warn")
     restarts_page: int = Field(3, ge=1, description="restarts that page")
+    gone_seconds: float = Field(
+        60.0, ge=0, description="an engine that is gone for so long with no successor is missed"
+    )
 
 
 class AllocatorPolicy(Section):
     """torch's allocator, and how blocks are obtained."""
+
+    ascending = (
+        ("fragmentation_warn_ratio", "fragmentation_alert_ratio", "fragmentation_page_ratio"),
+        ("overcommit_light", "overcommit_heavy"),
+        ("latency_warn_seconds", "latency_page_seconds"),
+    )
 
     fragmentation_warn_ratio: float = Field(0.20, ge=0, le=1, description="fragmentation that is noted")
     fragmentation_alert_ratio: float = Field(0.30, ge=0, le=1, description="fragmentation that warns")
@@ -73,6 +111,13 @@ class AllocatorPolicy(Section):
 class ServingPolicy(Section):
     """Queue, errors, latency, rebuild."""
 
+    ascending = (
+        ("queue_warn", "queue_page"),
+        ("failed_warn_ratio", "failed_page_ratio"),
+        ("latency_warn_times", "latency_page_times"),
+        ("rebuild_warn_ratio", "rebuild_page_ratio"),
+    )
+
     queue_warn: int = Field(50, ge=0, description="waiting requests that warn")
     queue_page: int = Field(100, ge=0, description="waiting requests that page")
     failed_warn_ratio: float = Field(0.01, ge=0, le=1, description="failed decodes that warn")
@@ -85,6 +130,13 @@ class ServingPolicy(Section):
 
 class WorkloadPolicy(Section):
     """What is asked of the engine, against what was learned."""
+
+    ascending = (
+        ("long_tail_warn_times", "long_tail_page_times"),
+        ("long_tail_from_ratio", "long_tail_to_ratio"),
+        ("context_warn_times", "context_page_times"),
+        ("repetition_warn_ratio", "repetition_page_ratio"),
+    )
 
     long_tokens: int = Field(4096, ge=1, description="a context longer than that is of the long tail")
     long_tail_warn_times: float = Field(1.5, gt=1, description="long-tail share against its baseline that warns")
@@ -101,17 +153,28 @@ class WorkloadPolicy(Section):
 class TenantPolicy(Section):
     """Tenants, their sessions and quotas."""
 
+    ascending = (("session_warn_seconds", "session_page_seconds"),)
+
     quota_warn_ratio: float = Field(0.80, ge=0, le=1, description="share of its quota at which a tenant is warned of")
     session_warn_seconds: float = Field(120.0, gt=0, description="median session life that warns")
     session_page_seconds: float = Field(600.0, gt=0, description="median session life that pages")
-    long_session: tuple[str, ...] = Field((), description="tenants that are judged by their own baseline instead")
+    surge_times: float = Field(
+        2.0, gt=1, description="a tenant's share or rate against its own baseline that is a surge"
+    )
+    surge_share_ratio: float = Field(0.30, ge=0, le=1, description="share of the pool below which a surge is none")
+    long_session: tuple[str, ...] = Field(
+        (), strict=False, description="tenants that are judged by their own baseline instead"
+    )
 
 
 class ResiduePolicy(Section):
     """Memory that stays after interrupted requests, and quantiles of KV memory."""
 
+    ascending = (("warn_bytes", "page_bytes"), ("kv_p90_bytes", "kv_p99_bytes"))
+
     warn_bytes: int = Field(50_000_000, ge=0, description="residue of a node that warns")
     page_bytes: int = Field(200_000_000, ge=0, description="residue of a node that pages")
+    sleep_bytes: int = Field(4 * 2**30, ge=0, description="memory that a sleeping engine's process may keep on a GPU")
     kv_p90_bytes: int = Field(8_000_000_000, ge=0, description="90 % quantile of KV memory that warns")
     kv_p99_bytes: int = Field(12_000_000_000, ge=0, description="99 % quantile of KV memory that pages")
     tooth_amplitude_ratio: float = Field(0.30, ge=0, le=1, description="amplitude of a saw-tooth that warns")
@@ -120,6 +183,8 @@ class ResiduePolicy(Section):
 
 class ScorePolicy(Section):
     """The health score."""
+
+    ascending = (("emergency_below", "severe_below", "warn_below"),)
 
     reserve_ratio: float = Field(0.10, ge=0, le=1, description="part of the pool that is no head-room")
     comfortable_ratio: float = Field(0.20, gt=0, le=1, description="head-room at which nothing is taken off")

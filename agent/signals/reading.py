@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from agent.retained import past_lease
 from agent.signals.types import Reading
 from agent.sources.scrape.state import ScrapedEngine
-from agent.state import EngineState
-from engine_hooks.detail import Detail
+from agent.state import EngineState, PoolState
+from engine_hooks.detail import DelayedRow, Detail
+
+FAILURES = ("error", "connector_failure")  # endings of requests that should have gone on
 
 
 def of_hooks(engine: EngineState) -> Reading | None:
@@ -40,8 +45,11 @@ def of_hooks(engine: EngineState) -> Reading | None:
         delayed=pool.delayed,
         deferred=pool.deferred,
         pinned=pool.pinned,
+        unaccounted=_unaccounted(pool, detail),
+        use_ratio=pool.held / pool.capacity if pool.capacity > 0 else None,
         block_tokens=pool.block_tokens,
         block_bytes=pool.block_bytes,
+        cache_dtype=pool.cache_dtype,
         running=engine.running,
         waiting=engine.waiting,
         steps=engine.steps,
@@ -59,7 +67,9 @@ def of_page(engine: ScrapedEngine) -> Reading | None:
         hooked=False,
         capacity=engine.capacity_blocks,
         held=engine.held_blocks,
+        use_ratio=engine.usage_ratio,
         block_tokens=engine.block_tokens,
+        cache_dtype=engine.cache_dtype,
         running=engine.running,
         waiting=engine.waiting,
         generated_total=engine.generation_tokens,
@@ -70,10 +80,26 @@ def of_page(engine: ScrapedEngine) -> Reading | None:
     )
 
 
-def _told(detail: Detail | None) -> dict[str, int | None]:
+def _unaccounted(pool: PoolState, detail: Detail | None) -> int | None:
+    """Return the held blocks that should not stay: orphaned ones, and those kept beyond their lease.
+
+    A delayed free inside its lease levels off by itself, and what an unknown connector pins becomes orphaned by age.
+    """
+    if pool.orphaned is None:
+        return None
+    return pool.orphaned + sum(_overdue(row) for row in (detail.delayed or () if detail else ()))
+
+
+def _overdue(row: DelayedRow) -> int:
+    if not past_lease(row):
+        return 0
+    return row.blocks if row.lease_seconds is None else row.expired
+
+
+def _told(detail: Detail | None) -> dict[str, Any]:
     if detail is None:
         return {}
-    told: dict[str, int | None] = {}
+    told: dict[str, Any] = {}
     if (row := detail.allocation) is not None:
         told |= {
             "preempted_total": row.preempted_total,
@@ -85,6 +111,9 @@ def _told(detail: Detail | None) -> dict[str, int | None]:
         }
     if (work := detail.work) is not None:
         told["prefill_total"] = work.prefill_tokens_total
+        told["scheduled_total"] = work.scheduled_tokens_total
+        told["rebuilt_preempted_total"] = work.rebuilt_preempted_total
+        told["rebuilt_evicted_total"] = work.rebuilt_evicted_total
         lost = [work.rebuilt_preempted_total, work.rebuilt_evicted_total]
         if any(part is not None for part in lost):
             told["rebuilt_total"] = sum(part or 0 for part in lost)
@@ -93,4 +122,6 @@ def _told(detail: Detail | None) -> dict[str, int | None]:
         told["generated_total"] = sum(row.generated_tokens_total for row in rows)
         told["prompt_total"] = sum(row.prompt_tokens_total for row in rows)
         told["ended_total"] = sum(sum(row.ended_total.values()) for row in rows)
+        told["failed_total"] = sum(row.ended_total.get(ending, 0) for row in rows for ending in FAILURES)
+        told["references"] = sum(row.references for row in rows)
     return told

@@ -18,6 +18,10 @@ class Reading(Value, frozen=True, kw_only=True):
     ``hooked``: exact, from hooks; otherwise from the engine's own page, where most is None. ``instance`` changes when
     the engine restarts, and with it all counters begin anew. ``explained``: held blocks that live requests' tables
     have, each once; with ``delayed``, ``deferred``, ``pinned`` and ``orphaned`` they are all that is held.
+    ``unaccounted``: held blocks that should not stay: orphaned, or kept beyond their lease.
+    ``references``: entries of live requests' tables, shared blocks once for each. ``use_ratio``: held of the pool.
+    ``cache_dtype``: of the KV cache as the engine calls it (auto, fp8, fp8_e4m3...), empty where it does not say.
+    ``rebuilt_evicted_total``: the part of ``rebuilt_total`` that was lost to evictions.
     """
 
     engine: str
@@ -28,6 +32,7 @@ class Reading(Value, frozen=True, kw_only=True):
     held: int | None = None
     cached_idle: int | None = None
     explained: int | None = None
+    unaccounted: int | None = None
     orphaned: int | None = None
     over_freed: int | None = None
     delayed: int | None = None
@@ -45,6 +50,7 @@ class Reading(Value, frozen=True, kw_only=True):
     waiting_refused: int | None = None
     consecutive_refusals: int | None = None
     rebuilt_total: int | None = None
+    rebuilt_preempted_total: int | None = None
     prefill_total: int | None = None
     evicted_total: int | None = None
     taken_total: int | None = None
@@ -53,6 +59,11 @@ class Reading(Value, frozen=True, kw_only=True):
     prefix_hits: int | None = None
     ended_total: int | None = None
     failed_total: int | None = None
+    scheduled_total: int | None = None
+    references: int | None = None
+    use_ratio: float | None = None
+    cache_dtype: str = ""
+    rebuilt_evicted_total: int | None = None
 
 
 class Rate(Value, frozen=True, kw_only=True):
@@ -96,11 +107,14 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     ``growth``: of held blocks; ``unexplained``: of what live requests do not account for; ``acceleration``: change of
     growth, a minute squared; ``doubling_seconds``: in which growth doubles. ``floor_ratio``, ``amplitude_ratio``,
     ``period_seconds``: of a saw-tooth of held blocks. ``idle_floor_ratio``: held while nothing runs or waits, for
-    ``idle_floor_seconds``. ``latency_p99_seconds``: from a request's first refusal to its success, over the last
-    minute; ``take_p99_seconds``: of the calls that take blocks. ``harm``: in the last minute something waited for
+    ``idle_floor_seconds``. ``in_teeth``: held blocks rise and fall now as they have before.
+    ``latency_p99_seconds``: from a request's first refusal to its success, over the last minute;
+    ``take_p99_seconds``: of the calls that take blocks. ``harm``: in the last minute something waited for
     memory, was preempted or was refused; None where it can't be told. ``still_seconds``: work is there and no token
     was made. ``tokens_per_running``: generated a second by each running request. ``residue_bytes``: held on behalf of
-    interrupted drafts and transfers.
+    interrupted drafts and transfers. ``rebuild_evicted_ratio``: the part of ``rebuild_ratio`` that was lost to
+    evictions; ``prefix_hit_times``: the hit ratio against its learned one.
+    ``running_more``: how many more requests run than five minutes ago.
     """
 
     engine: str
@@ -116,6 +130,7 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     acceleration: float | None = None
     doubling_seconds: float | None = None
     growth_above_page_seconds: float = 0.0
+    unexplained_above_page_seconds: float = 0.0
     exhaustion: Forecast | None = None
     no_forecast: str = ""
     slow: Slow | None = None
@@ -123,6 +138,7 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     floor_ratio: float | None = None
     amplitude_ratio: float | None = None
     period_seconds: float | None = None
+    in_teeth: bool = False
     idle_floor_ratio: float | None = None
     idle_floor_seconds: float = 0.0
     tail_waste_ratio: float | None = None
@@ -154,6 +170,9 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     interruption_ratio: float | None = None
     residue_bytes: int | None = None
     capacity_changed_seconds: float | None = None
+    rebuild_evicted_ratio: float | None = None
+    prefix_hit_times: float | None = None
+    running_more: int | None = None
     missing: dict[str, str] = {}
 
 
@@ -179,8 +198,10 @@ class TenantSignals(Value, frozen=True, kw_only=True):
 class AllocatorSignals(Value, frozen=True, kw_only=True):
     """torch's allocator in one process on one device. ``fragmentation``: 1 - largest free block / free, of blocks that
     all share; ``overcommit``: reserved / allocated, without what sleep mode has unmapped. ``growth``: of allocated
-    bytes, against the device; ``slow``: the same over hours. ``retries_per_minute``, ``ooms``: of the last minute.
-    ``flushed``: reserved fell by half of what was free: the cache was emptied.
+    bytes, against the device; ``slow``: the same over hours. ``retries_per_minute``: of the last minute;
+    ``ooms_per_hour``: in the last hour. ``flushed``: in the last minute reserved fell by half of what was free: the
+    cache was emptied.
+    ``age_seconds``: since this process was first seen.
     """
 
     engine: str
@@ -199,11 +220,14 @@ class AllocatorSignals(Value, frozen=True, kw_only=True):
     slow: Slow | None = None
     retries_per_minute: float | None = None
     ooms_per_hour: float | None = None
+    flushed: bool = False
+    age_seconds: float = 0.0
 
 
 class GpuSignals(Value, frozen=True, kw_only=True):
     """One GPU. ``other``: bytes that neither torch nor a KV pool accounts for, by the waterfall: contexts, libraries,
-    what nobody names. ``growth``: of used bytes; ``other_growth``: of that part. ``kv_share_ratio``: of the device.
+    what nobody names; ``foreign``: those of processes that are not ours. ``growth``: of used bytes; ``other_growth``,
+    ``foreign_growth``: of these parts. ``kv_share_ratio``: of the device.
     """
 
     gpu: str
@@ -216,13 +240,17 @@ class GpuSignals(Value, frozen=True, kw_only=True):
     other_bytes: int | None = None
     other_growth: Rate | None = None
     other_slow: Slow | None = None
+    foreign_bytes: int | None = None
+    foreign_growth: Rate | None = None
+    foreign_slow: Slow | None = None
     free_bytes: int | None = None
     up_seconds: float = 0.0
 
 
 class HostSignals(Value, frozen=True, kw_only=True):
     """Memory of one engine's process or cgroup. ``what``: cgroup or process. ``limit_seconds``: until the cgroup's
-    limit (or the host's end) is reached, where growth is sure; ``limit_ratio``: used of it.
+    limit (or the host's end) is reached, where growth is sure; ``limit_ratio``: used of it. Growth is a share of its
+    own size. ``age_seconds``: since it was first seen.
     """
 
     engine: str
@@ -230,6 +258,7 @@ class HostSignals(Value, frozen=True, kw_only=True):
     rank: int
     what: str
     bytes: int | None = None
+    age_seconds: float = 0.0
     growth: Rate | None = None
     slow: Slow | None = None
     limit_bytes: int | None = None

@@ -45,6 +45,7 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``up``: the last reading succeeded and is not old; otherwise ``reason`` says why and there is no data.
     ``read_seconds``: how long the last finished reading took; ``failures``: readings that raised or took too long.
+    ``absent``: there is nothing here for it to read, and that is no failure.
     """
 
     source: str
@@ -54,3 +55,4 @@ class SourceState(msgspec.Struct, frozen=True, kw_only=True):
     failures: int
     read_seconds: float | None
     age_seconds: float | None
+    absent: bool = False

@@ -32,6 +32,7 @@ class Runner:
         self._finished: float | None = None
         self._began: float | None = None  # while a reading is under way
         self._late = False  # this reading was counted as failed already
+        self._nothing = False  # there is nothing to read
         # A daemon: a thread that hangs in a driver must not keep the agent from ending.
         self._thread = threading.Thread(target=self._run, name=f"kvtide-{source.NAME}", daemon=True)
 
@@ -70,6 +71,7 @@ class Runner:
                 failures=self._failures,
                 read_seconds=self._seconds,
                 age_seconds=age,
+                absent=self._nothing,
             )
         return health, value
 
@@ -106,7 +108,7 @@ class Runner:
                 return
             if self._reason and self._reads > 1:
                 logger.info("source %s reads again", self.name)
-            self._value, self._reason, self._finished = value, "", now
+            self._value, self._reason, self._finished, self._nothing = value, "", now, False
 
     def _absent(self, reason: str) -> None:
         with self._lock:
@@ -116,12 +118,12 @@ class Runner:
             self._reads += 1
             if self._reason != reason:
                 logger.info("source %s: %s", self.name, reason)
-            self._reason, self._finished, self._value = reason, now, None
+            self._reason, self._finished, self._value, self._nothing = reason, now, None, True
 
     def _failed(self, reason: str, now: float) -> None:
         if self._reason != reason:
             logger.warning("source %s: %s", self.name, reason)
-        self._reason, self._finished, self._value = reason, now, None
+        self._reason, self._finished, self._value, self._nothing = reason, now, None, False
         self._failures += 1
 
 

@@ -66,12 +66,29 @@ class Detector(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Gone:
+    """What was here and is no more: an engine, for ``seconds`` with no successor, and what ran and waited then. Or with
+    a ``role``, processes of an engine that is here: ``up`` of ``expected`` report.
+    """
+
+    engine: str
+    hooked: bool
+    seconds: float = 0.0
+    running: int | None = None
+    waiting: int | None = None
+    role: str = ""
+    up: int = 0
+    expected: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class View:
-    """A node at one moment, with what its numbers mean over time."""
+    """A node at one moment, with what its numbers mean over time, and what of it has gone."""
 
     state: AgentState
     signals: NodeSignals
     policy: Policy = DEFAULT
+    gone: tuple[Gone, ...] = ()
 
 
 class NodeDetector(Protocol):
@@ -136,7 +153,7 @@ def ended(track: Track | None, now: float, ending: str) -> Track | None:
     return track if now - track.changed < RESOLVED_SHOWN_SECONDS else None
 
 
-def verdict_of(kind: str, subject: Subject, track: Track, now: float, unix_now: float) -> Verdict:
+def verdict_of(kind: str, subject: Subject, track: Track, now: float, unix_now: float, *, held: bool) -> Verdict:
     """Return the verdict that people see; its times follow the wall clock as it is now."""
     return Verdict(
         kind=kind,
@@ -149,4 +166,5 @@ def verdict_of(kind: str, subject: Subject, track: Track, now: float, unix_now: 
         subject=subject,
         tier=track.finding.tier,
         ending=track.ending,
+        held=held,
     )

@@ -7,7 +7,8 @@ from agent.units import human_seconds
 from agent.verdicts.base import Facts, Finding
 
 REMEDY = (
-    "If that connector is at work on them, wait; if it is idle, they are leaked and only a restart brings them back."
+    "If that connector is at work on them, wait; if it is idle, they are leaked and only a restart brings them back. "
+    "Blocks with a reference are not evictable: resetting the prefix cache frees none of them."
 )
 SUSPICIOUS_SHARE = 0.5  # of the age at which they count as orphaned
 
@@ -41,4 +42,5 @@ class KvPinned:
             f"the oldest for {human_seconds(age)}. At {human_seconds(limit)} their blocks count as leaked.",
             remedy=REMEDY,
             evidence={"pinned_references": number, "oldest_seconds": age, "limit_seconds": limit},
+            tier="warn",
         )

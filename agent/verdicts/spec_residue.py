@@ -6,13 +6,12 @@ from agent.retained import count_of, there_are
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Facts, Finding
 
-RESIDUE_BYTES = 50_000_000
 REMEDY_RESIDUE = "A restart brings them back; turning speculation off stops the loss."
 REMEDY_STUCK = "Abort those requests; if more follow, turn speculation off."
 
 
 class SpecResidue:
-    """Fires when interrupted drafts hold more than 50 MB, or when a request is stuck in a drafting state."""
+    """Fires when interrupted drafts hold more than the policy allows, or when a request is stuck drafting."""
 
     kind = "spec_residue"
     confirm_seconds = 3.0
@@ -26,7 +25,8 @@ class SpecResidue:
         residue = _held_now(row.residue_blocks_total, facts)
         size = facts.pool.bytes_of(residue) if facts.pool else None
         evidence: dict[str, float] = {"residue_blocks": residue, "interruptions": row.interruptions_total}
-        if residue > 0 and (size is None or size > RESIDUE_BYTES):
+        policy = facts.policy.residue
+        if residue > 0 and (size is None or size > policy.warn_bytes):
             if size is not None:
                 evidence["residue_bytes"] = size
             amount = "" if size is None else f" ({human_bytes(size)})"
@@ -35,6 +35,7 @@ class SpecResidue:
                 f"{count_of(residue, 'KV block')}{amount} behind that nobody gives back.",
                 remedy=REMEDY_RESIDUE,
                 evidence=evidence,
+                tier="page" if size is not None and size > policy.page_bytes else "warn",
             )
         if row.stuck > 0:
             return Finding(
@@ -42,6 +43,7 @@ class SpecResidue:
                 f"{human_seconds(row.stuck_after_seconds)}.",
                 remedy=REMEDY_STUCK,
                 evidence=evidence | {"stuck_requests": row.stuck},
+                tier="warn",
             )
         return None
 

@@ -20,6 +20,7 @@ from engine_hooks.wire import PoolReport, Support
 NET_SECONDS = 0.1
 NET_DUTY = 0.001  # the net check may take this share of the engine thread's time
 DRIFT_PASSES = 10  # audits that find nothing to explain a difference before the count itself is corrected
+TIMED_STEPS = 17  # a prime: requests take blocks in patterns, and not always the same ones may be timed
 PIN_SECONDS = 600.0  # what an unknown connector holds for longer is orphaned
 
 
@@ -83,6 +84,8 @@ class PoolAccounts:
             return
         if finding.lost and self._at_rest():
             self.view.set_aside(finding.lost)
+        elif finding.lost:
+            ledger.references += finding.lost  # it counts those that went missing before it began, too
         ledger.install()
         self.ledger, self.audit = ledger, audit
         self.support = Support(ok=True)
@@ -100,16 +103,16 @@ class PoolAccounts:
         finding = audit.finding
         counted = self._counted()
         gap = self._difference(ledger, audit) if counted else 0
-        # A difference first cancels what the last audit named, unless it can be seen to stand: the rest may have been
-        # given back since.
-        orphaned, over_freed = finding.orphaned, finding.over_freed
+        # A difference first cancels what the last audit found, unless it can be seen to stand: the rest may have been
+        # given back since. A block may have been found with several references.
+        lost = finding.lost or 0
+        orphaned, over_freed = finding.orphaned + lost, finding.over_freed
         if gap < 0:
-            orphaned = max(self._standing(finding, 1), finding.orphaned + gap)
-            over_freed += max(0, -gap - finding.orphaned)
+            orphaned = max(self._standing(finding, 1), orphaned + gap)
+            over_freed += max(0, -gap - finding.leaked - lost)
         elif gap > 0:
-            over_freed = max(self._standing(finding, -1), finding.over_freed - gap)
-            orphaned += max(0, gap - finding.over_freed)
-        orphaned += finding.lost or 0
+            over_freed = max(self._standing(finding, -1), over_freed - gap)
+            orphaned += max(0, gap - (finding.leaked - finding.net))
         if self._at_rest():
             held = self.view.held()
             unnamed = held - finding.orphaned
@@ -121,7 +124,7 @@ class PoolAccounts:
             return Judgement(orphaned, over_freed, 0, counted and gap == 0)
         blocks, references = self._young(finding)
         return Judgement(
-            max(0, finding.orphaned - blocks) + (finding.lost or 0),
+            max(0, finding.orphaned - blocks) + lost,
             over_freed,
             references + max(0, gap),
             counted and gap == 0,
@@ -165,7 +168,7 @@ class PoolAccounts:
         if now >= self._next_net:
             self._net = ledger.net()
             self._next_net = now + max(NET_SECONDS * 0.9, (self._clock() - now) / NET_DUTY)
-        gap = self._net - audit.finding.net
+        gap = self._net - audit.finding.net - (audit.finding.lost or 0)
         if gap != self._gap:
             self._gap, self._gap_passes = gap, audit.finding.passes
             if gap:
@@ -211,7 +214,7 @@ class KVAccounts:
             )
             for other in view.others
         )
-        self._turn = 0
+        self._turn = self._timing_turn = 0
         self._free_min = self._free_max = 0
 
     @property
@@ -241,6 +244,8 @@ class KVAccounts:
         for accounts in (self.main, *self.others):
             accounts.start()
         self._free_min = self._free_max = int(self._view.pool.get_num_free_blocks())
+        if self.main.ledger is not None:
+            self.main.ledger.timing = True
 
     @property
     def ledger_seconds(self) -> float:
@@ -248,7 +253,7 @@ class KVAccounts:
         return sum(accounts.ledger.seconds for accounts in (self.main, *self.others) if accounts.ledger)
 
     def observe_step(self) -> None:
-        """Note the free blocks' range: O(1), after each step."""
+        """Note the free blocks' range: O(1), after each step. Blocks are timed in one step of seventeen."""
         pool = self._view.pool
         if pool is None:
             return
@@ -257,6 +262,9 @@ class KVAccounts:
             self._free_max = free
         if free < self._free_min:
             self._free_min = free
+        turn = self._timing_turn = (self._timing_turn + 1) % TIMED_STEPS
+        if turn < 2 and self.main.ledger is not None:
+            self.main.ledger.timing = not turn
 
     def advance_audit(self, seconds: float) -> bool:
         """Give one pool's audit a slice of at most ``seconds``; return whether any wants more."""
@@ -284,7 +292,6 @@ class KVAccounts:
         view = self._view
         if view.pool is None:
             return None
-        self.observe_step()
         capacity, held = view.capacity(), view.held()
         judgement = self.main.judge()
         finding = self.main.audit.finding if self.main.audit else None

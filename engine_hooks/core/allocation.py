@@ -1,12 +1,11 @@
 """How an engine obtains KV blocks: how long taking them lasts, who was refused memory, and who was put back for it.
 
 ``allocate_slots`` runs once a step for every running request and is not timed; ``get_new_blocks`` runs only where
-blocks leave the free queue, and the ledger, which counts there, times it.
+blocks leave the free queue, and the ledger times it in one step of seventeen. Blocks are all counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
@@ -46,23 +45,15 @@ class AllocationObserver:
     SECTION = "allocation"
 
     def __init__(self, context: Context) -> None:
-        pool = context.view.pool
         ledger = context.accounts.ledger
         if ledger is None:
             raise UnsupportedError(f"blocks are not counted here: {context.accounts.support.reason}")
-        for name in ("touch", "get_num_free_blocks"):
-            if not hasattr(pool, name):
-                raise UnsupportedError(f"{type(pool).__name__} has no {name}")
         if not hasattr(getattr(context.scheduler, "waiting", None), "peek_request"):
             raise UnsupportedError("the waiting queues of this vLLM have no peek_request")
-        self._pool = pool
         self._ledger = ledger
         self._sees_preemptions = hasattr(context.scheduler, "_preempt_request")
-        self._guard = context.guard
         self._clock = context.clock
-        self._free_at_start = int(pool.get_num_free_blocks())
-        self._revived = 0  # cached idle blocks that prefix hits took out of the free queue
-        self._given_back = 0
+        self._taken = 0
         self._wait_seconds = Buckets(WAIT_SECONDS)
         self._groups = context.view.groups
         self._refused: dict[str, _Refused] = {}
@@ -74,7 +65,6 @@ class AllocationObserver:
         self._retried: set[str] = set()  # those counted there that live
         self._preempted = 0
         self._taps = context.taps
-        pool.touch = self._counted(pool.touch)
         taps = context.taps
         taps.refused.append(self._on_refused)
         taps.granted.append(self._on_granted)
@@ -85,16 +75,13 @@ class AllocationObserver:
     def section(self, now: float) -> AllocationRow:
         """Return the totals, and who waits after a refusal now."""
         waiting = self._refused.values()
-        # What has left the free queue and is not missing from it has come back. A pool that changes its size (sleep,
-        # elastic memory) may move the free count too: a total never falls.
-        missing = self._free_at_start - int(self._pool.get_num_free_blocks())
-        taken = self._ledger.new + self._revived
-        self._given_back = max(self._given_back, taken - missing)
+        # A pool that changes its size (sleep, elastic memory) may move the free count too: a total never falls.
+        self._taken = max(self._taken, self._ledger.new + self._ledger.revived)
         return AllocationRow(
             block_seconds=self._ledger.new_seconds.row(),
             wait_seconds=self._wait_seconds.row(),
-            blocks_taken_total=taken,
-            blocks_given_back_total=self._given_back,
+            blocks_taken_total=self._taken,
+            blocks_given_back_total=self._ledger.returned,
             refused_total=self._refusals,
             preempted_total=self._preempted if self._sees_preemptions else None,
             consecutive_refusals=self._in_a_row,
@@ -104,23 +91,6 @@ class AllocationObserver:
             waiting_refused=len(waiting),
             oldest_refused_seconds=max((now - entry.since for entry in waiting), default=None),
         )
-
-    # -- blocks --------------------------------------------------------------------------------------------
-
-    def _counted(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Count the cached idle blocks that a prefix hit takes out of the free queue."""
-        free = self._pool.get_num_free_blocks
-
-        def touch(*args: Any, **kwargs: Any) -> Any:
-            before = free()
-            result = original(*args, **kwargs)
-            try:
-                self._revived += before - free()
-            except Exception as error:
-                self._guard.note(self.HOOK, error)
-            return result
-
-        return touch
 
     # -- requests ------------------------------------------------------------------------------------------
 
@@ -156,8 +126,10 @@ class AllocationObserver:
 
     def _on_releasing(self, request: Any) -> None:
         """Note that there is more room now: not where the request held nothing, as one that waited does."""
-        if any(manager.req_to_blocks.get(request.request_id) for manager in self._groups):
-            self._let_go += 1
+        for manager in self._groups:
+            if manager.req_to_blocks.get(request.request_id):
+                self._let_go += 1
+                return
 
     def _on_preempted(self, _request: Any) -> None:
         """Count a request that was put back for memory; one that a reset puts back is put back between steps."""

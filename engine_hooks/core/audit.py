@@ -104,7 +104,8 @@ class Finding:
 
     ``excess``: block id -> unexplained references (> 0: orphaned, < 0: over-freed), confirmed by two passes.
     ``cached_idle`` was counted at ``finished`` (monotonic seconds). ``still``: nothing changed during the pass, so that
-    its verdict covers every block. ``orphaned`` and ``over_freed`` count the blocks of ``excess``, ``net`` is its sum.
+    its verdict covers every block. ``orphaned`` and ``over_freed`` count the blocks of ``excess``, ``net`` is its sum
+    and ``leaked`` that of those above zero.
     ``unjudged``: blocks with an excess that changed, that a second pass must confirm, or that were too many to name.
     ``since``: when each block of ``excess`` was first seen with one; ``references``: its count at the end of the pass.
     ``lost``: blocks without a reference that are not in the free queue either. Counted where nothing changed during the
@@ -123,6 +124,7 @@ class Finding:
     orphaned: int = field(init=False)
     over_freed: int = field(init=False)
     net: int = field(init=False)
+    leaked: int = field(init=False)
 
     def __post_init__(self) -> None:
         # Asked for ten times a second: summed once.
@@ -130,6 +132,7 @@ class Finding:
         object.__setattr__(self, "orphaned", sum(value > 0 for value in values))
         object.__setattr__(self, "over_freed", sum(value < 0 for value in values))
         object.__setattr__(self, "net", sum(values))
+        object.__setattr__(self, "leaked", sum(value for value in values if value > 0))
 
 
 class Audit:

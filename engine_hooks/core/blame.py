@@ -30,6 +30,7 @@ class Blame:
 
     def section(self, now: float) -> tuple[LeakRow, ...] | None:
         """Return the leaked blocks of all pools by who held them last; None where nothing is audited."""
+        self._context.taps.take_in()
         self._endings.forget_old(now)
         accounts = self._context.accounts
         main = accounts.main.audit

@@ -63,12 +63,13 @@ class Endings:
         self._how_ended = context.how_ended
         self._marks_of = context.marks_of
         self._plain = context.settings.plain_request_ids
+        self._nulls = context.view.may_hold_nulls
         self._held: list[Any] = []
         self._references: list[int] = []
         self._deferred = 0
         self.by_request: OrderedDict[str, Ending] = OrderedDict()
         self.caught: OrderedDict[int, Ending] = OrderedDict()
-        taps = context.taps
+        self._taps = taps = context.taps
         taps.ending.append(self._ending)
         taps.releasing.append(self._releasing)
         taps.released.append(self._released)
@@ -79,23 +80,30 @@ class Endings:
         """Return what people see of a request's id."""
         return printable(request_id) if self._plain else short_hash(request_id)
 
-    def _remember(self, request: Any, how: str) -> None:
+    def _ending(self, request: Any) -> None:
+        self._taps.later(self._ended, request, self._how_ended.from_outside, self._clock())
+
+    def _ended(self, request: Any, from_outside: tuple[Any, ...], now: float) -> None:
+        self._remember(request, self._how_ended.of(request, from_outside), now)
+
+    def _remember(self, request: Any, how: str, now: float) -> None:
         request_id = request.request_id
         self.by_request.pop(request_id, None)
-        self.by_request[request_id] = Ending(request_id, self._marks_of(request), how, self._clock())
+        self.by_request[request_id] = Ending(request_id, self._marks_of(request), how, now)
         if len(self.by_request) > MAX_REMEMBERED:
             self.by_request.popitem(last=False)
 
-    def _ending(self, request: Any) -> None:
-        self._remember(request, self._how_ended.of(request))
-
     def _preempting(self, request: Any) -> None:
-        self._remember(request, PREEMPTED)
+        self._taps.later(self._remember, request, PREEMPTED, self._clock())
         self._releasing(request)
 
     def _releasing(self, request: Any) -> None:
-        tables = [manager.req_to_blocks.get(request.request_id) or () for manager in self._groups]
-        self._held = [block for table in tables for block in table if not block.is_null]
+        held: list[Any] = []
+        self._held = held
+        for manager in self._groups:
+            held += manager.req_to_blocks.get(request.request_id) or ()
+        if self._nulls:
+            self._held = [block for block in held if not block.is_null]
         self._references = list(map(_ref_cnt, self._held))
         self._deferred = len(getattr(self._scheduler, "deferred_frees", None) or ())
 
@@ -106,6 +114,7 @@ class Endings:
         after = list(map(_ref_cnt, held))
         if sum(after) == sum(before) - len(held):
             return
+        self._taps.take_in()
         ending = self.by_request.get(request.request_id)
         if ending is None:
             return

@@ -11,24 +11,24 @@ ABORTED_ENGINE, CONNECTOR_FAILURE, ERROR = "aborted_engine", "connector_failure"
 
 
 class HowEnded:
-    """Tells how a request ends while it does so: only then is it known who ended it."""
+    """Tells how a request ended. ``from_outside``: who ends requests now, if not the scheduler: to be kept until then."""
 
     HOOK = "how_ended"
 
     def __init__(self, scheduler: Any, taps: Taps) -> None:
         self._scheduler = scheduler
-        self._from_outside: tuple[Any, ...] = ()
+        self.from_outside: tuple[Any, ...] = ()
         taps.finishing.append(self._finishing)
         taps.finished.append(self._finished)
 
     def _finishing(self, ids: Any = None, status: Any = None) -> None:
-        self._from_outside = (ids, status)
+        self.from_outside = (ids, status)
 
     def _finished(self, *_: Any) -> None:
-        self._from_outside = ()
+        self.from_outside = ()
 
-    def of(self, request: Any) -> str:
-        """Return how ``request``, whose status is final, ended; for listeners of ``ending``.
+    def of(self, request: Any, from_outside: tuple[Any, ...]) -> str:
+        """Return how ``request``, whose status is final, ended. ``from_outside``: as it was when ``ending`` was told.
 
         The front end aborts by a list of ids: for a client that went away, or for a stop string that it found itself.
         The engine ends all requests (None) when it pauses or shuts down, a set of them on errors, and a single one when
@@ -36,7 +36,7 @@ class HowEnded:
         """
         status = request.status.name
         if status == "FINISHED_ABORTED":
-            ids = self._from_outside[0] if self._from_outside else None
+            ids = from_outside[0] if from_outside else None
             if isinstance(ids, str):
                 return FINISHED
             if ids is None:
@@ -45,7 +45,7 @@ class HowEnded:
             return STOP_OR_ABORT if stops and request.num_output_tokens else ABORTED_FRONT_END
         if status == "FINISHED_ERROR":
             by_connector = (
-                self._from_outside
+                from_outside
                 and getattr(self._scheduler, "connector", None) is not None
                 and not getattr(request, "use_structured_output", False)
             )

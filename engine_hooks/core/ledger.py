@@ -4,6 +4,9 @@ Every reference on a KV block is taken by ``get_new_blocks`` or ``touch`` and gi
 ``unpin_blocks``). The sum of what was taken must equal what the block tables explain; the difference is what has
 leaked (above zero) or was freed too often (below). Only this pool object is wrapped, not its class, so that
 nothing else in the process changes.
+
+``get_new_blocks`` runs sixteen times a step where 256 requests run, and is not wrapped for counting: each block that
+it takes is missing from the free queue, whose length the pool knows, and what else changes that length is counted.
 """
 
 from __future__ import annotations
@@ -17,12 +20,13 @@ from typing import Any
 
 from engine_hooks.core.buckets import BLOCK_SECONDS, Buckets
 from engine_hooks.core.pins import Block
-from engine_hooks.core.pool_view import PoolView, count_nulls
+from engine_hooks.core.pool_view import PoolView
 from engine_hooks.guard import Guard
 
 _TIMED_CALLS = 17  # a prime: calls come in patterns, and not always the same one may be timed
 _ref_cnt = attrgetter("ref_cnt")
 _block_id = attrgetter("block_id")
+_is_null = attrgetter("is_null")
 
 
 def _first_parameter(function: Callable[..., Any]) -> str:
@@ -32,10 +36,14 @@ def _first_parameter(function: Callable[..., Any]) -> str:
 class ReferenceLedger:
     """Running count of the references on one pool's blocks, the null block aside.
 
-    ``references``: the count. ``changed``: while a set is there, the ids of all blocks whose references change
-    are added to it; the audit uses it to tell which blocks stood still. ``new``: blocks taken by ``get_new_blocks`` so
-    far, and ``new_seconds`` how long these calls lasted. ``seconds``: what the counting has cost, from one call in
-    seventeen. All on the engine's thread.
+    ``references``: the count; a block that is missing from the free queue although nobody has a reference on it counts
+    as one. ``new``: blocks that left the free queue for ``get_new_blocks`` so far, ``revived``: for ``touch``, and
+    ``returned``: those that came back to it. All are exact at any moment, and O(1).
+
+    ``new_seconds``: how long the calls of ``get_new_blocks`` lasted while ``timing`` was set. ``changed``: while a set
+    is there, the ids of all blocks whose references change are added to it; the audit uses it to tell which blocks
+    stood still. Both need a wrapper that is there only as long. ``seconds``: what the counting has cost, from one call
+    in seventeen. All on the engine's thread.
     """
 
     HOOK = "ledger"
@@ -45,26 +53,86 @@ class ReferenceLedger:
         self._guard = guard
         self._nulls = view.may_hold_nulls
         self._several = view.several
-        self.references = self.recount()
-        self.changed: set[int] | None = None
-        self.new = 0
+        self._pool = view.pool
+        self._free = view.pool.get_num_free_blocks
+        self._plain = view.pool.get_new_blocks
+        self._wrapper: Callable[..., Any] | None = None  # until installed
+        self._changed: set[int] | None = None
+        self._timing = False
+        self._moved = self.recount()  # references by all ways but get_new_blocks
+        self._queued = self._free()  # what the free queue would have without get_new_blocks
+        self.revived = self.returned = 0
         self.new_seconds = Buckets(BLOCK_SECONDS)
         self.seconds = 0.0
         self._calls = 0
+
+    @property
+    def new(self) -> int:
+        """Blocks taken by ``get_new_blocks`` so far."""
+        return int(self._queued - self._free())
+
+    @property
+    def references(self) -> int:
+        """The count now."""
+        return self._moved + self.new
+
+    @references.setter
+    def references(self, value: int) -> None:
+        self._moved += value - self.references
+
+    @property
+    def changed(self) -> set[int] | None:
+        """Ids of the blocks whose references have changed since a set was put here."""
+        return self._changed
+
+    @changed.setter
+    def changed(self, ids: set[int] | None) -> None:
+        self._changed = ids
+        self._fit()
+
+    @property
+    def timing(self) -> bool:
+        """Whether calls of ``get_new_blocks`` are timed now."""
+        return self._timing
+
+    @timing.setter
+    def timing(self, on: bool) -> None:
+        self._timing = on
+        self._fit()
+
+    def _fit(self) -> None:
+        """Have the wrapper around ``get_new_blocks`` there while it is needed: not deleted otherwise, but replaced.
+
+        An object whose attributes come and go loses what the interpreter knows about it.
+        """
+        if self._wrapper is None:
+            return
+        needed = self._timing or self._changed is not None
+        present = self._pool.get_new_blocks
+        if present is self._wrapper:
+            if not needed:
+                self._pool.get_new_blocks = self._plain
+        elif needed:
+            if present is not self._plain:  # another has wrapped it since, and ours may be inside
+                self._plain, self._wrapper = present, self._taking_new(present)
+            self._pool.get_new_blocks = self._wrapper
 
     def recount(self) -> int:
         """Sum the reference counts of all blocks: O(capacity), for start-up and tests."""
         return sum(map(_ref_cnt, (b for b in self._view.pool.blocks if not b.is_null)))
 
     def net(self) -> int:
-        """References that nothing explains: 0 on a sound engine, > 0 leaked, < 0 freed too often."""
+        """References that nothing explains: 0 on a sound engine, > 0 leaked or lost, < 0 freed too often."""
         copies = self._view.pending_copies()
         return self.references + copies - self._view.explained_references()
 
     def install(self) -> None:
         """Wrap the pool's methods. The originals run first, and their result and exceptions pass untouched."""
-        pool = self._view.pool
-        pool.get_new_blocks = self._taking_new(pool.get_new_blocks)
+        pool = self._pool
+        self._plain = pool.get_new_blocks
+        self._wrapper = self._taking_new(self._plain)
+        pool.get_new_blocks = self._plain
+        self._fit()
         pool.touch = self._touching(pool.touch)
         for name in ("free_blocks", "unpin_blocks"):
             if hasattr(pool, name):
@@ -74,36 +142,10 @@ class ReferenceLedger:
                 if hasattr(manager, name):
                     setattr(manager, name, self._draining_copies(getattr(manager, name)))
 
-    def _timed_count(self, blocks: Sequence[Block], sign: int) -> None:
-        if self.HOOK in self._guard.off:
-            return
-        self._calls += 1
-        if self._calls % _TIMED_CALLS:
-            self._count(blocks, sign)
-            return
-        began = time.thread_time()
-        self._count(blocks, sign)
-        self.seconds += _TIMED_CALLS * (time.thread_time() - began)
-
-    def _count(self, blocks: Sequence[Block], sign: int) -> None:
-        if blocks and isinstance(blocks[0], list | tuple):  # touch() took one list per group up to 0.13
-            for group in blocks:
-                self._count(group, sign)
-            return
-        if self._several:
-            blocks = [block for block in blocks if block.pool is self._view.pool]  # vLLM hands the others on
-        number = len(blocks)
-        if self._nulls:
-            number -= count_nulls(blocks)
-        self.references += sign * number
-        if self.changed is not None:
-            self.changed.update(map(_block_id, blocks))
+    # -- get_new_blocks ------------------------------------------------------------------------------------
 
     def _taking_new(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Count and time new blocks: sixteen calls a step where 256 requests run, so all is done here, in one wrapper.
-
-        None of them is a null block.
-        """
+        """Time new blocks and note their ids; none of them is a null block."""
         off = self._guard.off
         histogram, timer = self.new_seconds, time.perf_counter
         bounds, counts = histogram.bounds, histogram.counts
@@ -113,38 +155,58 @@ class ReferenceLedger:
             result = original(num_blocks)
             seconds = timer() - began
             try:
-                if off and self.HOOK in off:
+                if self._wrapper is not get_new_blocks or (off and self.HOOK in off):
                     return result
-                number = len(result)
-                self.references += number
-                self.new = new = self.new + number
-                counts[bisect_left(bounds, seconds)] += 1
-                histogram.sum += seconds
-                if self.changed is not None:
-                    self.changed.update(map(_block_id, result))
-                if not new % _TIMED_CALLS:  # it stands for the calls before it, and for what the clock costs
-                    self.seconds += _TIMED_CALLS * (timer() - began - seconds)
+                if self._timing:
+                    counts[bisect_left(bounds, seconds)] += 1
+                    histogram.sum += seconds
+                if self._changed is not None:
+                    self._changed.update(map(_block_id, result))
+                self.seconds += timer() - began - seconds
             except Exception as error:
                 self._guard.note(self.HOOK, error)
             return result
 
         return get_new_blocks
 
+    # -- touch and free_blocks -----------------------------------------------------------------------------
+
+    def _ours(self, blocks: Sequence[Any]) -> Sequence[Block]:
+        """The blocks of this pool among ``blocks``, the null block aside."""
+        if blocks and isinstance(blocks[0], list | tuple):  # touch() took one list per group up to 0.13
+            blocks = [block for group in blocks for block in group]
+        if self._several:
+            blocks = [block for block in blocks if block.pool is self._pool]  # vLLM hands the others on
+        if self._nulls and any(map(_is_null, blocks)):
+            blocks = [block for block in blocks if not block.is_null]
+        return blocks
+
     def _touching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         first = _first_parameter(original)
+        free = self._free
 
         def touch(*args: Any, **kwargs: Any) -> Any:
             touched: Iterable[Block] = args[0] if args else kwargs.pop(first)
             # A sequence in vLLM itself; a connector that passes a one-pass iterator is served as well.
             blocks = touched if isinstance(touched, list | tuple) else list(touched)
+            before = free()
             result = original(blocks, *args[1:], **kwargs)
             try:
-                self._timed_count(blocks, 1)
+                self._timed_count(self._count_touched, blocks, before)
             except Exception as error:
                 self._guard.note(self.HOOK, error)
             return result
 
         return touch
+
+    def _count_touched(self, blocks: Sequence[Block], free: int) -> None:
+        revived = free - self._free()
+        self._queued -= revived
+        self.revived += revived
+        ours = self._ours(blocks)
+        self._moved += len(ours)
+        if self._changed is not None:
+            self._changed.update(map(_block_id, ours))
 
     def _giving_back(self, original: Callable[..., Any]) -> Callable[..., Any]:
         first = _first_parameter(original)
@@ -153,20 +215,60 @@ class ReferenceLedger:
             # vLLM passes a list or a one-pass iterator: the original gets what we can look at afterwards too.
             freed: Iterable[Block] = args[0] if args else kwargs.pop(first)
             blocks = freed if isinstance(freed, list) else list(freed)
+            before: list[int] | None = None
+            try:
+                before = list(map(_ref_cnt, blocks))
+            except Exception as error:
+                self._guard.note(self.HOOK, error)
             result = original(blocks, *args[1:], **kwargs)
             try:
-                self._timed_count(blocks, -1)
+                if before is not None:
+                    self._timed_count(self._count_freed, blocks, before)
             except Exception as error:
                 self._guard.note(self.HOOK, error)
             return result
 
         return give_back
 
+    def _count_freed(self, blocks: Sequence[Block], before: list[int]) -> None:
+        """Count blocks given back, and those that must be in the free queue now, by their references and not its length.
+
+        One that came to no queue is lost, and goes on counting.
+        """
+        ours = self._ours(blocks)
+        if ours is not blocks:
+            kept = set(map(id, ours))
+            before = [was for was, block in zip(before, blocks, strict=True) if id(block) in kept]
+        after = list(map(_ref_cnt, ours))
+        moved, returned = len(ours), after.count(0)
+        if sum(before) - sum(after) != moved or returned != before.count(1) or min(after, default=0) < 0:
+            # A block that came twice, that was free before, or that kept its reference.
+            changes = {id(block): (was, now) for block, was, now in zip(ours, before, after, strict=True)}
+            moved = sum(was - now for was, now in changes.values())
+            returned = sum(was > 0 >= now for was, now in changes.values())
+        self._moved -= moved
+        self._queued += returned
+        self.returned += returned
+        if self._changed is not None:
+            self._changed.update(map(_block_id, ours))
+
+    def _timed_count(self, count: Callable[[Sequence[Block], Any], None], blocks: Sequence[Block], before: Any) -> None:
+        if self.HOOK in self._guard.off:
+            return
+        self._calls += 1
+        if self._calls % _TIMED_CALLS:
+            count(blocks, before)
+            return
+        began = time.thread_time()
+        count(blocks, before)
+        self.seconds += _TIMED_CALLS * (time.thread_time() - began)
+
     def _draining_copies(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def drain(*args: Any, **kwargs: Any) -> Any:
-            pairs = original(*args, **kwargs)
-            # Each copy took one reference by a bare ``ref_cnt += 1``; it is given back through free_blocks.
-            self.references += len(pairs)
+        def drain() -> Any:
+            pairs = original()
+            if pairs:
+                # Each copy took one reference by a bare ``ref_cnt += 1``; it is given back through free_blocks.
+                self._moved += len(pairs)
             return pairs
 
         return drain

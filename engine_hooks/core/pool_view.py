@@ -15,7 +15,7 @@ from engine_hooks.wire import Support
 
 MAX_WALKED = 20_000  # table entries
 _is_null = attrgetter("is_null")
-_NEEDED = ("blocks", "free_block_queue", "get_new_blocks", "touch", "free_blocks")
+_NEEDED = ("blocks", "free_block_queue", "get_num_free_blocks", "get_new_blocks", "touch", "free_blocks")
 
 
 def count_nulls(blocks: Sequence[Block]) -> int:
@@ -50,6 +50,7 @@ class PoolView:
         self._scheduler = scheduler
         # A full-attention table never has placeholders; every other kind may, and then they are counted.
         self._sparse = [type(m).__name__ != "FullAttentionManager" for m in self.managers]
+        self._tables = tuple(zip(self.managers, self._sparse, strict=True))
         self.may_hold_nulls = any(self._sparse) or not self.managers
         self._null_blocks = 0 if getattr(pool, "null_block", None) is None else 1
         self._set_aside = 0
@@ -100,16 +101,19 @@ class PoolView:
 
     def explained_references(self) -> int:
         """Return how many references on this pool's blocks are explained; O(requests), or O(blocks) with nulls."""
+        # Ten times a second, and then each function that is called costs more than what it does.
         total = 0
-        for manager, sparse in zip(self.managers, self._sparse, strict=True):
+        for manager, sparse in self._tables:
             tables = manager.req_to_blocks.values()
             total += sum(map(len, tables))
             if sparse:
                 total -= sum(map(count_nulls, tables))
-            # Each pending copy-on-write keeps one reference on its source and one on its copy.
-            total += 2 * len(getattr(manager, "_pending_cow_copies", ()))
-        for blocks in self._deferred():
-            total += len(blocks) - (count_nulls(blocks) if self.may_hold_nulls else 0)
+            copies = getattr(manager, "_pending_cow_copies", None)
+            if copies:  # each keeps one reference on its source and one on its copy
+                total += 2 * len(copies)
+        if getattr(self._scheduler, "deferred_frees", None):
+            for blocks in self._deferred():
+                total += len(blocks) - (count_nulls(blocks) if self.may_hold_nulls else 0)
         if self.pins:
             total += self.pinned() - sum(map(len, self.borrowed()))
         return total
@@ -118,12 +122,15 @@ class PoolView:
         """Whether the tables can be summed in about a millisecond; those with placeholders must be walked."""
         if not self.may_hold_nulls:
             return True
-        walked = (m for m, sparse in zip(self.managers, self._sparse, strict=True) if sparse)
+        walked = (manager for manager, sparse in self._tables if sparse)
         return sum(sum(map(len, manager.req_to_blocks.values())) for manager in walked) <= MAX_WALKED
 
     def pending_copies(self) -> int:
         """Pending copies-on-write: each has taken one reference by a path that is not counted."""
-        return sum(len(getattr(m, "_pending_cow_copies", ())) for m in self.managers)
+        total = 0
+        for manager in self.managers:
+            total += len(getattr(manager, "_pending_cow_copies", ()))
+        return total
 
     def holders(self) -> Iterator[tuple[str, Sequence[Block]]]:
         """Yield, one by one, the block lists that explain references, each with the id of the request that owns it.

@@ -6,7 +6,7 @@ Pure bookkeeping of prefills: no clock, no vLLM. Nothing here is done for a requ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 MAX_EVICTED = 100_000
 
@@ -45,8 +45,7 @@ class EvictedHashes:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Tokens of one step of a prefill: all, and those among them that had been computed before and lost."""
 
     tokens: int

@@ -150,6 +150,8 @@ class EngineReporter:
         if due or self._audit_wants_more:
             slice_seconds = IDLE_SLICE_SECONDS if resting else SLICE_SECONDS
             self._audit_wants_more = bool(self._guard.run("audit", self._accounts.advance_audit, slice_seconds))
+        if resting or woken or not self._link.up:  # else each detail does, and the more there is, the cheaper is each
+            self._taps.take_in()
         if due:
             began = time.thread_time()
             if self._link.up:

@@ -16,6 +16,7 @@ from engine_hooks.guard import Guard
 Request = Any  # vllm.v1.request.Request
 Listener = Callable[..., None]
 
+MAX_LATER = 512
 TIMED_CALLS = 17  # a prime: events come in patterns, and not always the same one may be timed
 
 
@@ -35,6 +36,9 @@ class Taps:
     same, but only after a step that scheduled nothing, or for which a listener had set ``attention``: most steps are
     neither, and cost a few additions. ``updated(scheduled, output)``: after a step's output was taken in;
     ``settled(scheduled)``: the same, but only from :meth:`await_update` until no listener of it returns True.
+
+    What an event means for the accounts can mostly wait: a listener notes what will not be known any more, and has the
+    rest done by :meth:`later`. A step has emptied the caches, so that the same work costs a multiple there.
 
     ``tokens``: scheduled so far; ``last_tokens``: in the last step; ``tokens_at``: when any were (by ``clock``).
     """
@@ -64,6 +68,9 @@ class Taps:
         self.tokens_at: float | None = None
         self.seconds = 0.0
         self._calls = 0
+        self._later: list[tuple[Listener, tuple[Any, ...]]] = []
+        self._watching = False  # memory for requests that wait, in this step
+        self._stop_watching: Callable[[], None] = _nothing
         self._settling: Callable[..., Any] | None = None
         self._unsettled: Callable[..., Any] | None = None
 
@@ -77,8 +84,29 @@ class Taps:
         self._around("update_from_output", [], self.updated, arguments=2)
         if self.settled:
             self._watch_updates()
-        stop_watching = self._watch_admission() if self.refused or self.granted else None
-        self._schedule(stop_watching)
+        if self.refused or self.granted:
+            self._watch_admission()
+        self._schedule()
+
+    def later(self, function: Listener, *args: Any) -> None:
+        """Have ``function`` called with ``args`` by the next :meth:`take_in`, in the order of these calls."""
+        self._later.append((function, args))
+        if len(self._later) >= MAX_LATER:
+            self.take_in()
+
+    def take_in(self) -> None:
+        """Do what was put off: before anybody looks, and at rest. Requests are not kept for longer than a detail's turn."""
+        if not self._later:
+            return
+        waiting, self._later = self._later, []
+        off = self._guard.off
+        for function, args in waiting:
+            if off and _name(function) in off:
+                continue
+            try:
+                function(*args)
+            except Exception as error:
+                self._guard.note(_name(function), error)
 
     def _emitter(self, listeners: list[Listener]) -> Listener:
         """Return what calls all listeners; one call in seventeen by the clock, for all of them in ``seconds``."""
@@ -131,7 +159,7 @@ class Taps:
 
         setattr(self._scheduler, name, around)
 
-    def _schedule(self, stop_watching: Callable[[], None] | None) -> None:
+    def _schedule(self) -> None:
         original, clock = self._scheduler.schedule, self._clock
         every = self._emitter(self.scheduled) if self.scheduled else None
         eventful = self._emitter(self.eventful)
@@ -142,8 +170,8 @@ class Taps:
                 result = original(*args, **kwargs)
             finally:
                 self.in_schedule = False
-                if stop_watching is not None:
-                    stop_watching()
+                if self._watching:
+                    self._stop_watching()
             try:
                 self.last_tokens = tokens = result.total_num_scheduled_tokens
                 if tokens:
@@ -189,8 +217,8 @@ class Taps:
 
         self._settling = update_from_output
 
-    def _watch_admission(self) -> Callable[[], None] | None:
-        """Tell whether memory was refused or granted to requests that wait; return what ends the watch after a step.
+    def _watch_admission(self) -> None:
+        """Tell whether memory was refused or granted to requests that wait.
 
         ``allocate_slots`` runs once a step for every running request: a wrapper there would cost more than all the
         rest. Admission looks at the head of a waiting queue first, and only admission does: that look sets the wrapper,
@@ -202,10 +230,9 @@ class Taps:
         queues = [queue for queue in queues if hasattr(queue, "peek_request")]
         if not queues or not hasattr(manager, "allocate_slots"):
             self.missing["admission"] = "the waiting queues of this vLLM have no peek_request"
-            return None
+            return
         original = manager.allocate_slots
         refused, granted = self._emitter(self.refused), self._emitter(self.granted)
-        watching = False
 
         def allocate_slots(request: Request, *args: Any, **kwargs: Any) -> Any:
             result = original(request, *args, **kwargs)
@@ -217,9 +244,8 @@ class Taps:
 
         def looking(peek: Callable[[], Request]) -> Callable[[], Request]:
             def peek_request() -> Request:
-                nonlocal watching
-                if not watching:
-                    watching = True
+                if not self._watching:
+                    self._watching = True
                     manager.allocate_slots = allocate_slots
                 return peek()
 
@@ -229,13 +255,15 @@ class Taps:
             queue.peek_request = looking(queue.peek_request)
 
         def stop_watching() -> None:
-            nonlocal watching
-            if watching:
-                watching = False
-                # Not deleted: an object whose attributes come and go loses what the interpreter knows about it.
-                manager.allocate_slots = original
+            self._watching = False
+            # Not deleted: an object whose attributes come and go loses what the interpreter knows about it.
+            manager.allocate_slots = original
 
-        return stop_watching
+        self._stop_watching = stop_watching
+
+
+def _nothing() -> None:
+    """There is no watch to be ended."""
 
 
 def _name(listener: Listener) -> str:

@@ -88,6 +88,7 @@ class TenantObserver:
         self._marks = context.marks
         self._walk = ShareWalk(context.view.managers, self._owner)
         self._walked: set[Tenant] = set()
+        self._taps = context.taps
         context.taps.added.append(self._added)
         context.taps.granted.append(self._granted)
         context.taps.ending.append(self._ending)
@@ -99,17 +100,20 @@ class TenantObserver:
 
     def _added(self, request: Any) -> None:
         known = self._scheduler.requests.get(request.request_id)
-        if known is not request:
+        if known is request:
+            self._taps.later(self._begin, request, request.num_prompt_tokens, self._clock())
+        else:
+            self._taps.take_in()
             self._next_piece(request, known)
-            return
-        now = self._clock()
+
+    def _begin(self, request: Any, prompt_tokens: int, now: float) -> None:
         marks = self._marks[request.request_id] = marks_of(request)
         tenant = self._row_of(marks.tenant, now)
         self._living[request.request_id] = _Living(tenant, marks, now)
         tenant.alive += 1
         tenant.last_seen = now
         tenant.requests += 1
-        tenant.prompt += request.num_prompt_tokens
+        tenant.prompt += prompt_tokens
         if marks.session:
             self.sessions.begin(marks.tenant, marks.session, tenant, now)
 
@@ -121,31 +125,41 @@ class TenantObserver:
             _count_generated(living, request)
 
     def _granted(self, request: Any) -> None:
-        if (living := self._living.get(request.request_id)) is not None:
-            self._ran[request.request_id] = living
+        self._taps.later(self._run, request.request_id)
+
+    def _run(self, request_id: str) -> None:
+        if (living := self._living.get(request_id)) is not None:
+            self._ran[request_id] = living
 
     def _ending(self, request: Any) -> None:
+        entries = 0
+        for manager in self._view.managers:
+            entries += len(manager.req_to_blocks.get(request.request_id) or ())
+        self._taps.later(self._end, request, self._how_ended.from_outside, entries, self._clock())
+
+    def _end(self, request: Any, from_outside: tuple[Any, ...], entries: int, now: float) -> None:
         living = self._living.get(request.request_id)
         if living is None or living.ended:
             return
         living.ended = True
         living.tenant.kept += 1
-        now = self._clock()
         tenant, marks = living.tenant, living.marks
         tenant.last_seen = now
-        tenant.ended[self._how_ended.of(request)] += 1
+        tenant.ended[self._how_ended.of(request, from_outside)] += 1
         _count_generated(living, request)
         if marks.session:
-            tables = (manager.req_to_blocks.get(request.request_id) or () for manager in self._view.managers)
-            turn = Turn(living.arrived, request.num_tokens, sum(map(len, tables)), short_hash(request.request_id))
+            turn = Turn(living.arrived, request.num_tokens, entries, short_hash(request.request_id))
             self.sessions.end(marks.tenant, marks.session, turn, now)
 
     def _ended(self, request: Any) -> None:
         if request.request_id not in self._scheduler.requests:  # else its blocks are kept for a connector
-            self._forget(request.request_id)
+            self._taps.later(self._forget, request.request_id)
 
     def _preempted(self, request: Any) -> None:
-        living = self._living.get(request.request_id)
+        self._taps.later(self._put_back, request.request_id)
+
+    def _put_back(self, request_id: str) -> None:
+        living = self._living.get(request_id)
         if living is not None:
             living.tenant.preempted += 1
 
@@ -188,6 +202,7 @@ class TenantObserver:
         Requests that wait may be ten times as many: they are not looked at. Of what comes and goes while it yields,
         some is counted and some is not.
         """
+        self._taps.take_in()
         self.sessions.expire(now)
         self._count_shares(now)
         yield from self._count_living()

@@ -97,10 +97,14 @@ class SchedulerView(PoolView):
             return None
         config = getattr(self.scheduler, "kv_cache_config", None)
         tokens = getattr(self.scheduler, "block_size", None)
+        dtype = getattr(getattr(self.scheduler, "cache_config", None), "cache_dtype", "")
+        longest = getattr(self.scheduler, "max_model_len", None)
         return PoolInfo(
             capacity=self.capacity(),
             block_tokens=int(tokens) if tokens else None,
             block_bytes=pool_block_bytes(config),
+            cache_dtype=dtype if isinstance(dtype, str) and dtype.isascii() and dtype.isprintable() else "",
+            longest_tokens=longest if isinstance(longest, int) and longest > 0 else None,
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
 from engine_hooks.core.growth import SteepestGrowth
 from engine_hooks.core.observers import Context, UnsupportedError
-from engine_hooks.core.rebuild import EvictedHashes, Prefill
+from engine_hooks.core.rebuild import MAX_EVICTED, EvictedHashes, Prefill
 from engine_hooks.detail import WorkRow
 from engine_hooks.names import short_hash
 
@@ -52,7 +52,9 @@ class WorkObserver:
         self._request_seconds = Buckets(REQUEST_SECONDS)
         self._growth = SteepestGrowth()
         self._evicted = EvictedHashes()
+        self._evicted_keys: deque[Any] = deque(maxlen=MAX_EVICTED)  # not looked at yet
         self._sees_preemptions = hasattr(context.scheduler, "_preempt_request")
+        self._take_in_evicted: Callable[[], None] = _nothing
         self._sees_evictions = self._watch_evictions(context.view.pool)
         self._taps = taps = context.taps
         taps.granted.append(self._on_granted)
@@ -65,6 +67,7 @@ class WorkObserver:
 
     def section(self, now: float) -> WorkRow:
         """Return the totals, and what a walk over the running requests shows."""
+        self._take_in_evicted()
         tables, size = self._manager.req_to_blocks, self._block_tokens
         slots = 0
         long: dict[str, int] = {}
@@ -94,23 +97,29 @@ class WorkObserver:
             from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
         except ImportError:
             return False
-        group = getattr(self._manager, "kv_cache_group_id", 0)
         original: Callable[..., bool] | None = getattr(pool, "_maybe_evict_cached_block", None)
-        if original is None or not hasattr(pool.blocks[0], "block_hash"):
+        if original is None or not hasattr(pool.blocks[0], "_block_hash"):
             return False
-        add = self._evicted.add
+        note = self._evicted_keys.append
 
         def evict(block: Any) -> bool:
-            key = block.block_hash
+            # Once for every block that is taken: what can wait is left for later, and nothing here can raise.
+            key = block._block_hash
             evicted = original(block)
-            try:
-                if evicted and key is not None and get_group_id(key) == group:
-                    add(hash(get_block_hash(key)))
-            except Exception as error:
-                self._guard.note(self.HOOK, error)
+            if evicted and key is not None:
+                note(key)
             return evicted
 
         pool._maybe_evict_cached_block = evict
+        group, add, keys = getattr(self._manager, "kv_cache_group_id", 0), self._evicted.add, self._evicted_keys
+
+        def take_in() -> None:
+            while keys:
+                key = keys.popleft()
+                if get_group_id(key) == group:
+                    add(hash(get_block_hash(key)))
+
+        self._take_in_evicted = take_in
         return True
 
     def _hashes(self, request: Any) -> Sequence[bytes]:
@@ -131,6 +140,7 @@ class WorkObserver:
     def _on_scheduled(self, output: Any) -> None:
         if not self._prefills:
             return
+        self._take_in_evicted()
         scheduled, rebuilt = output.num_scheduled_tokens, 0
         for key, (request, prefill) in list(self._prefills.items()):
             number = scheduled.get(key)
@@ -179,3 +189,7 @@ class WorkObserver:
         self._marks.pop(key, None)
         if key not in self._scheduler.requests:
             self._admitted.pop(key, None)  # a vLLM that gives blocks back by another path
+
+
+def _nothing() -> None:
+    """No evictions are seen here."""

@@ -21,8 +21,12 @@ from exporters.catalogue import (
     kv,
     link,
     members,
+    recorder,
     retained,
+    scores,
     scraped,
+    signals,
+    signals_around,
     sources,
     speculation,
     support,
@@ -47,8 +51,12 @@ from exporters.catalogue.host import *
 from exporters.catalogue.kv import *
 from exporters.catalogue.link import *
 from exporters.catalogue.members import *
+from exporters.catalogue.recorder import *
 from exporters.catalogue.retained import *
+from exporters.catalogue.scores import *
 from exporters.catalogue.scraped import *
+from exporters.catalogue.signals import *
+from exporters.catalogue.signals_around import *
 from exporters.catalogue.sources import *
 from exporters.catalogue.speculation import *
 from exporters.catalogue.support import *
@@ -83,7 +91,11 @@ _SUBJECTS = (
     driver_calls,
     hooks,
     link,
+    signals,
+    signals_around,
+    scores,
     verdicts,
+    recorder,
 )
 
 CATALOGUE: tuple[Metric, ...] = tuple(

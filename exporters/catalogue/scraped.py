@@ -98,12 +98,11 @@ SCRAPED_ACCELERATION = Metric(
     ENGINE,
     "How much that growth changes in a minute.",
 )
-SCRAPED_FINDING = Metric(
-    "kvtide_scraped_finding",
-    "gauge",
-    "boolean",
-    ("engine", "kind"),
-    "1 while this is found: kv_pressure, kv_stall, sensor_stale, bad_metric; absent where it can't be looked for.",
+SCRAPED_STALE = Metric(
+    "kvtide_scraped_stale", "gauge", "boolean", ENGINE, "1 while its page comes and is not of now: see kvtide_verdict."
+)
+SCRAPED_IMPOSSIBLE = Metric(
+    "kvtide_scraped_impossible", "gauge", "boolean", ENGINE, "1 while its page says a number that can't be."
 )
 SCRAPED_LEFT_OUT = Metric(
     "kvtide_scraped_engines_left_out", "gauge", "engines", (), "Engines on pages beyond the 64 that are followed."

@@ -31,9 +31,9 @@ def _health(engine: ScrapedEngine) -> Iterator[Sample]:
     yield Sample(c.SCRAPED_RESETS_TOTAL, labels, engine.resets)
     for reason, count in engine.bad_values.items():
         yield Sample(c.SCRAPED_BAD_VALUES_TOTAL, (engine.engine, reason), count)
-    found = {finding.kind for finding in engine.findings}
-    for kind in engine.judged:
-        yield Sample(c.SCRAPED_FINDING, (engine.engine, kind), kind in found)
+    if engine.phase in ("up", "stale"):
+        yield Sample(c.SCRAPED_STALE, labels, engine.phase == "stale")
+        yield Sample(c.SCRAPED_IMPOSSIBLE, labels, bool(engine.impossible))
 
 
 def _numbers(engine: ScrapedEngine) -> Iterator[Sample]:

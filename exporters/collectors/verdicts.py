@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from typing import get_args
 
-from agent.state import AgentState
+from agent.state import AgentState, Tier, Verdict, VerdictPhase
 from exporters import catalogue as c
 from exporters.collectors.base import Sample
 
+MOST_VERDICTS = 256
+_URGENCY = {tier: -number for number, tier in enumerate(get_args(Tier))}
+
 
 def collect(state: AgentState) -> Iterator[Sample]:
-    """Yield one sample per verdict, with its phase."""
-    for engine in state.engines:
-        for verdict in engine.verdicts:
-            yield Sample(c.VERDICT, (engine.engine, verdict.kind, verdict.phase), 1)
+    """Yield the most urgent verdicts, and how many there are of each phase and tier."""
+    if state.judgement is None:
+        return
+    verdicts = state.judgement.verdicts
+    counts = Counter((each.phase, each.tier) for each in verdicts)
+    for phase in get_args(VerdictPhase):
+        for tier in get_args(Tier):
+            yield Sample(c.VERDICTS, (phase, tier), counts[phase, tier])
+    seen = sorted((each for each in verdicts if not each.held), key=_urgency)
+    for verdict in seen[:MOST_VERDICTS]:
+        about = verdict.subject
+        yield Sample(
+            c.VERDICT,
+            (
+                about.scope,
+                about.engine,
+                about.tenant,
+                about.gpu,
+                about.process,
+                about.source,
+                verdict.kind,
+                verdict.phase,
+                verdict.tier,
+            ),
+            1,
+        )
+
+
+def _urgency(verdict: Verdict) -> tuple[bool, int]:
+    return verdict.phase == "resolved", _URGENCY[verdict.tier]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from agent.faces import allocator, devices
+from agent.faces import allocator, devices, signals
 from agent.faces.detail import lines_of
 from agent.faces.lines import BAD, Line, largest, share_of
+from agent.faces.verdicts import of_engine, pointer
 from agent.oom.log import Failure
 from agent.state import AgentState, EngineState, PoolState
 from agent.units import human_bytes, human_seconds
@@ -18,11 +18,6 @@ from exporters.landing.markup import item, lines, quiet, row, table
 
 def section_of(engine: EngineState, peers: Mapping[str, str], failed: Sequence[Failure], state: AgentState) -> str:
     """Return the box of one engine; ``failed``: what failed in its processes."""
-    verdicts = "".join(
-        f'<div class="verdict {verdict.phase}"><strong>{escape(verdict.kind)}: {verdict.phase}</strong> since '
-        f"{_clock_time(verdict.since)}<br>{escape(verdict.sentence)} {escape(verdict.remedy)}</div>"
-        for verdict in engine.verdicts
-    )
     head = f"<h2>{escape(engine.engine)}</h2>"
     about = f'<p class="quiet">vLLM {escape(engine.engine_version)}, pid {engine.pid}, {engine.phase}</p>'
     fallen = [*allocator.failures(failed, state.at)]
@@ -32,11 +27,18 @@ def section_of(engine: EngineState, peers: Mapping[str, str], failed: Sequence[F
     pool = _pool(engine.pool) if engine.pool else "<p>This engine has no KV pool.</p>"
     found = lines_of(engine.detail, peers) if engine.detail else []
     memory = [*fallen, *allocator.lines(engine.members, gpus=devices.any_gpu(state))]
-    if not verdicts and not any(line.style == BAD for line in [*found, *memory]):
+    standing = of_engine(engine)
+    if standing:
+        verdicts = f'<div class="verdict">{escape(pointer(standing))}</div>'
+    elif any(line.style == BAD for line in [*found, *memory]):
+        verdicts = ""
+    else:
         verdicts = '<div class="verdict resolved">Nothing is wrong.</div>'
+    over_time = lines(signals.lines(state, engine.engine))
     told = _detail(engine.detail, found) if engine.detail else ""
     counts = f"<dl>{item('running', f'{engine.running}')}{item('waiting', f'{engine.waiting}')}</dl>"
-    return f"<section>{head}{about}{verdicts}{pool}{counts}{told}{lines(memory)}{audit}{_cost(engine)}</section>"
+    body = (head, about, verdicts, over_time, pool, counts, told, lines(memory), audit, _cost(engine))
+    return f"<section>{''.join(body)}</section>"
 
 
 def _detail(detail: Detail, found: list[Line]) -> str:
@@ -58,10 +60,6 @@ def _cost(engine: EngineState) -> str:
             f"hooks cost {engine.hooks.hook_seconds / engine.hooks.step_seconds:.2%} of the engine's step time"
         )
     return quiet("; ".join(parts))
-
-
-def _clock_time(unix: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(unix))
 
 
 def _pool(pool: PoolState) -> str:

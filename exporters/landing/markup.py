@@ -19,7 +19,7 @@ text-align:center;font:600 .7rem/1rem system-ui;color:#000;vertical-align:.05rem
 .held{background:#0072b2}.cached{background:#56b4e9}.leak{background:#d55e00}.empty{background:#8883}
 .light{color:#fff!important}.striped{background-image:repeating-linear-gradient(45deg,#fff6 0 3px,transparent 3px 7px)}
 .verdict{border-left:.35rem solid #d55e00;padding:.3rem .8rem;margin:.6rem 0}
-.resolved{border-color:#009e73}.quiet{opacity:.7}nav a{margin-right:1rem}
+.warn{border-color:#e69f00}.resolved{border-color:#009e73}.quiet{opacity:.7}nav a{margin-right:1rem}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.4rem;margin:.5rem 0}
 .lines{display:block}.lines div{display:flex;gap:.8rem}.lines dt{flex:0 0 7rem;overflow-wrap:anywhere}
 .lines div{margin:.15rem 0}.lines dd{overflow-wrap:anywhere;border-left:.35rem solid transparent;padding-left:.5rem}

@@ -13,7 +13,7 @@ def without_hooks(state: AgentState) -> str:
     """Return the engines that are read through their own pages; nothing where none is asked for."""
     if state.scrape is None:
         return quiet(scraped.absent(state))
-    found = list(scraped.lines_of(state.scrape))
+    found = list(scraped.lines_of(state.scrape, state.judgement))
     return section("Engines without hooks", lines(found)) if found else quiet(scraped.NOBODY)
 
 

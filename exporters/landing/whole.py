@@ -1,4 +1,4 @@
-"""The page as a whole: engines, then what is around them."""
+"""The page as a whole: verdicts, engines, then what is around them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from agent.faces import allocator, devices
 from agent.faces.words import nobody, refusals
 from agent.retained import peers_of
 from agent.state import AgentState
-from exporters.landing import engine, node, waterfall
+from exporters.landing import engine, node, verdicts, waterfall
 from exporters.landing.markup import STYLE, lines, section
 
 
 def page(state: AgentState) -> str:
     """Return the whole page for ``state``."""
     problem = "" if state.ready else f'<p class="verdict">Not ready: {escape(state.not_ready_reason)}</p>'
-    parts = (problem, _engines(state), node.without_hooks(state), _processes(state), node.gpus(state))
+    parts = (
+        problem,
+        verdicts.box(state),
+        _engines(state),
+        node.without_hooks(state),
+        _processes(state),
+        node.gpus(state),
+    )
     body = "".join((*parts, waterfall.boxes(state), node.host(state)))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>kvtide</title>'

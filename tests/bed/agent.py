@@ -21,16 +21,17 @@ START_SECONDS = 30.0
 
 
 class AgentProcess:
-    """One agent on a free loopback port; ``folder`` gets its socket, key and log. ``env`` is added to ours."""
+    """One agent on a free loopback port; ``folder`` gets all its files. ``env`` is added to ours."""
 
     def __init__(self, folder: Path, *, args: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.socket = folder / "agent.sock"
         self.log = folder / "agent.log"
+        self.kept = folder / "kept"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [str(KVTIDE), "agent", "--socket", str(self.socket), "--listen", "127.0.0.1:0", *args],
-                env={**os.environ, **(env or {})},
+                env={**os.environ, "KVTIDE_STATE_DIRECTORY": str(self.kept), **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -66,6 +67,10 @@ class AgentProcess:
         """Return the only engine."""
         (engine,) = self.engines()
         return engine
+
+    def verdicts(self, kind: str) -> list[dict[str, Any]]:
+        """Return the verdicts of ``kind`` on the only engine."""
+        return [verdict for verdict in self.engine()["verdicts"] if verdict["kind"] == kind]
 
     def pool(self) -> dict[str, Any] | None:
         """Return the only engine's pool, or None while it is not live."""

@@ -67,7 +67,9 @@ class Story:
         self.most_running = max(self.most_running, engine.running or 0)
         if engine.pool.orphaned and self.seen is None:
             self.seen, self.seen_running = now, engine.running
-        if self.confirmed is None and any(verdict.phase == "confirmed" for verdict in engine.verdicts):
+        if self.confirmed is None and any(
+            verdict.kind == "kv_orphan" and verdict.phase == "confirmed" for verdict in engine.verdicts
+        ):
             self.confirmed = now
 
     def line(self, began: float, seconds: float) -> str:

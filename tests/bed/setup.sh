@@ -11,6 +11,8 @@ readonly TORCH=2.13.0
 # What vLLM's compiled parts load and a bare Debian lacks. For tests: what times driver calls; the compiler of the
 # libraries that stand in for a driver; what makes certificates.
 readonly APT_PACKAGES=(libnuma1 bpftrace gcc libc6-dev openssl)
+# Programs that tests start by themselves. Installed, these would make users and start services.
+readonly UNPACKED_PACKAGES=(prometheus) UNPACKED=build/unpacked
 
 say() { printf '[kvtide] %s\n' "$*"; }
 die() {
@@ -57,11 +59,27 @@ apt_install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# Lays the files of Debian's packages under build/ without installing anything.
+apt_unpack() {
+    local package
+    mkdir -p "$UNPACKED"
+    for package in "$@"; do
+        [[ ! -d $UNPACKED/$package ]] || continue
+        apt-cache policy "$package" | grep -q 'Candidate: [0-9]' || as_root apt-get -qq update
+        rm -rf "$UNPACKED/$package.new" "$UNPACKED/$package"_*.deb
+        (cd "$UNPACKED" && apt-get -qq -o APT::Sandbox::User=root download "$package")
+        dpkg -x "$UNPACKED/$package"_*.deb "$UNPACKED/$package.new"
+        rm "$UNPACKED/$package"_*.deb
+        mv "$UNPACKED/$package.new" "$UNPACKED/$package"
+    done
+}
+
 packages() {
     if command -v apt-get >/dev/null; then
         step "Debian packages: ${APT_PACKAGES[*]}" /var/cache/apt apt_install "${APT_PACKAGES[@]}"
+        step "Debian packages, unpacked: ${UNPACKED_PACKAGES[*]}" "$UNPACKED" apt_unpack "${UNPACKED_PACKAGES[@]}"
     else
-        say "no apt-get here: make sure that ${APT_PACKAGES[*]} (Debian's names) are installed"
+        say "no apt-get here: make sure that ${APT_PACKAGES[*]} ${UNPACKED_PACKAGES[*]} (Debian's names) are installed"
     fi
 }
 

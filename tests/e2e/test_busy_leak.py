@@ -65,7 +65,7 @@ def test_one_leaked_block_among_256_running_requests() -> None:
             agent.wait(lambda: agent.metrics().get("kvtide_kv_blocks_orphaned") == 1, 2.0)
             assert agent.engine()["running"] > 200, "the leak must be seen while the engine is busy"
             agent.wait(lambda: agent.pool()["exact"] and agent.pool()["orphaned"] == 1, 10.0)
-            agent.wait(lambda: [v["phase"] for v in agent.engine()["verdicts"]] == ["confirmed"], 10.0)
-            assert agent.engine()["verdicts"][0]["sentence"].startswith("1 KV block is held by no request")
+            agent.wait(lambda: [v["phase"] for v in agent.verdicts("kv_orphan")] == ["confirmed"], 10.0)
+            assert agent.verdicts("kv_orphan")[0]["sentence"].startswith("1 KV block is held by no request")
             assert agent.pool()["over_freed"] == 0
             assert agent.engine()["hooks"]["errors"] == {}

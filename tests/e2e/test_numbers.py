@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -132,14 +133,14 @@ async def test_leak_at_rest_is_seen_exactly_and_said(rig: Rig) -> None:
     assert shown == before + planted.n
     assert rig.agent.metrics()["kvtide_kv_orphaned_bytes"] == shown * rig.agent.pool()["block_bytes"]
     rig.agent.wait(lambda: "confirmed" in phases(rig), 10.0)
-    (verdict,) = rig.agent.engine()["verdicts"]
-    assert verdict["kind"] == "kv_orphan"
+    (verdict,) = rig.agent.verdicts("kv_orphan")
     assert f"{shown:.0f} KV blocks are held by no request" in verdict["sentence"]
-    assert 'kvtide_verdict{engine="tiny",kind="kv_orphan",phase="confirmed"} 1.0' in rig.agent.get("/metrics")
+    series = r'kvtide_verdict\{scope="engine",engine="tiny",.*kind="kv_orphan",phase="confirmed",tier="\w+"\} 1\.0'
+    assert re.search(series, rig.agent.get("/metrics"))
 
 
 def phases(rig: Rig) -> Iterator[str]:
-    return (verdict["phase"] for verdict in rig.agent.engine()["verdicts"])
+    return (verdict["phase"] for verdict in rig.agent.verdicts("kv_orphan"))
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/state"])

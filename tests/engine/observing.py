@@ -31,7 +31,7 @@ class Watched(Generic[Kind]):
         # The accounts wrap the pool first, as in an engine.
         self.accounts = KVAccounts(view, self.guard, lambda: self.now, pin_seconds=settings.pin_seconds)
         self.accounts.start()
-        taps = Taps(scheduler, self.guard, lambda: self.now)
+        self.taps = taps = Taps(scheduler, self.guard, lambda: self.now)
         self.observer = kind(
             Context(
                 scheduler=scheduler,

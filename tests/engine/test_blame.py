@@ -107,6 +107,7 @@ def test_an_abort_with_stop_strings_may_have_been_a_stop() -> None:
     watched.scheduler.add_request(request)
     step(watched.scheduler)
     abort(watched, "r0")
+    watched.taps.take_in()
     assert watched.observer._endings.by_request["r0"].how == "stop_or_abort"
 
 
@@ -183,6 +184,7 @@ def test_connector_failure_is_told_from_other_errors() -> None:
     watched.scheduler.add_request(make_remote_request(0, 64, prefill="peer-a"))
     step_with_connector(watched.scheduler)
     watched.scheduler.finish_requests({"r0"}, RequestStatus.FINISHED_ERROR)
+    watched.taps.take_in()
     assert watched.observer._endings.by_request["r0"].how == "connector_failure"
 
 
@@ -192,6 +194,7 @@ def test_plain_ids_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     watched.scheduler.add_request(marked(0))
     step(scheduler)
     abort(watched, "r0")
+    watched.taps.take_in()
     assert watched.observer._endings.by_request["r0"].request == "r0"
 
 

@@ -180,14 +180,14 @@ def test_counting_that_raises_harms_nobody(reporter_of: Any, monkeypatch: pytest
     plain, watched = make_engine(), make_engine()
     reporter = reporter_of(watched)
     ledger, draw = reporter._accounts.ledger, random.Random(1)
-    count = ledger._count
+    count = ledger._timed_count
 
     def sometimes(*args: Any) -> None:
         if draw.random() < 0.01:
             raise RuntimeError("planted")
         count(*args)
 
-    monkeypatch.setattr(ledger, "_count", sometimes)
+    monkeypatch.setattr(ledger, "_timed_count", sometimes)
     assert play(watched) == play(plain)
     assert reporter._guard.errors.keys() == {"ledger"}
     report = reporter._accounts.report()

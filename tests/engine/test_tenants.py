@@ -98,8 +98,10 @@ def test_requests_whose_blocks_were_kept_are_forgotten_although_nobody_asks(monk
         watched.scheduler.add_request(make(i, "acme"))
         step(watched.scheduler)
         abort(watched, i)
+        watched.taps.take_in()  # as with each report, whether anybody hears it or not
         assert len(watched.observer._living) == 1
         watched.scheduler._free_blocks(watched.scheduler.requests[f"r{i}"])
+    watched.taps.take_in()
     assert not watched.observer._living
     assert not watched.observer._ran
     acme = rows(watched)["acme"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from agent.oom.log import FailureCount
-from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Verdict
+from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Subject, Verdict
 from engine_hooks.members import FrontendRow, WorkerRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
 from tests.unit.allocators import make_allocator_state, make_failure
 from tests.unit.details import make_detail
+from tests.unit.judgements import make_found, make_judgement, make_recorder
 from tests.unit.node_builders import (
     make_devices,
     make_driver_calls,
@@ -124,6 +125,7 @@ def make_verdict(**changes: Any) -> Verdict:
         "sentence": "4 KV blocks are held by no request (4.0 MiB, 0.4% of the pool): leaked.",
         "remedy": "They come back only when the engine restarts.",
         "evidence": {"orphaned_blocks": 4.0},
+        "subject": Subject(scope="engine", engine="m"),
     }
     return Verdict(**values | changes)
 
@@ -266,5 +268,8 @@ def make_state(*engines: EngineState, **changes: Any) -> AgentState:
         "driver_calls": make_driver_calls(),
         "scrape": make_scraped(),
         "waterfalls": (make_waterfall(),),
+        "judgement": make_judgement(make_verdict(), make_found()),
+        "recorder": make_recorder(),
+        "judge_errors": {"kv_orphan": 1},
     }
     return AgentState(**values | changes)

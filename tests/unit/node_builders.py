@@ -32,7 +32,7 @@ from agent.sources.host.state import (
     ProcessState,
     RestartState,
 )
-from agent.sources.scrape.state import FINDINGS, PassedOver, ScrapedEngine, ScrapedFinding, ScrapedState
+from agent.sources.scrape.state import PassedOver, ScrapedEngine, ScrapedState
 from agent.waterfall.state import Part, Waterfall
 from engine_hooks.detail import Histogram
 
@@ -214,8 +214,8 @@ def make_scraped_engine(**changes: Any) -> ScrapedEngine:
         "bad_values": {"negative": 2},
         "resets": 1,
         "cannot": {"tenants, sessions and requests": "the page does not say whose its numbers are"},
-        "judged": FINDINGS,
-        "findings": (ScrapedFinding(kind="kv_pressure", sentence="The pool is short: 95% held, 4 requests waiting."),),
+        "impossible": "The engine says kv_cache_usage_perc = -0.3875, which can't be; not used.",
+        "cache_dtype": "auto",
         "usage_ratio": 0.95,
         "capacity_blocks": 2000,
         "block_tokens": 16,

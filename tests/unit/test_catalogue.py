@@ -7,7 +7,7 @@ import re
 import pytest
 
 from engine_hooks.detail import Histogram
-from exporters import docs
+from exporters import catalogue, docs
 from exporters.catalogue import CATALOGUE, Metric
 from exporters.collectors import COLLECTORS
 from exporters.collectors.base import Sample
@@ -51,6 +51,8 @@ def test_names_types_units_and_labels(metric: Metric) -> None:
 def test_names_are_unique() -> None:
     names = [metric.name for metric in CATALOGUE]
     assert len(set(names)) == len(names) > 30
+    constants = [name for name, value in vars(catalogue).items() if isinstance(value, Metric)]
+    assert len(constants) == len(names), "a subject's constant must not hide that of another"
 
 
 def test_a_full_state_produces_every_metric_and_no_other() -> None:
@@ -104,7 +106,9 @@ def test_numbers_come_out_as_they_went_in() -> None:
     assert found["kvtide_hook_errors_total", ("m", "step")] == 5
     assert found["kvtide_link_frames_rejected_total", ("malformed",)] == 2
     assert found["kvtide_link_peers_refused_total", ("key",)] == 4
-    assert found["kvtide_verdict", ("m", "kv_orphan", "confirmed")] == 1
+    about = ("engine", "m", "", "", "", "", "kv_orphan", "confirmed", "page")
+    assert found["kvtide_verdict", about] == 1
+    assert found["kvtide_verdict", ("gpu", "", "", "1", "", "", "gpu_lost", "confirmed", "page")] == 1
 
 
 def test_an_engine_that_is_not_live_has_only_its_identity() -> None:

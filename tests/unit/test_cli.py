@@ -40,7 +40,10 @@ def refused(code: int, *arguments: object) -> str:
 @pytest.fixture
 def config_file(tmp_path: Path, socket_path: Path, key_file: Path) -> Path:
     path = tmp_path / "agent.yaml"
-    path.write_text(f"link: {{socket: {socket_path}, key_file: {key_file}}}\nhttp: {{listen: '127.0.0.1:0'}}\n")
+    path.write_text(
+        f"link: {{socket: {socket_path}, key_file: {key_file}}}\nhttp: {{listen: '127.0.0.1:0'}}\n"
+        f"recorder: {{directory: {tmp_path / 'kept'}}}\n"
+    )
     return path
 
 
@@ -90,7 +93,7 @@ def test_a_socket_path_that_is_too_long(config_file: Path) -> None:
 def test_an_unknown_key(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("htpp: {}\n")
-    expected = f"{path}: unknown key htpp; allowed here: link, http, sources, gone_after_periods"
+    expected = f"{path}: unknown key htpp; allowed here: link, http, sources, recorder, policy, gone_after_periods"
     assert refused(2, "agent", "--config", path) == expected
 
 

@@ -75,7 +75,7 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rest"),
     [
-        ("lnik: {}", "unknown key lnik; allowed here: link, http, sources, gone_after_periods"),
+        ("lnik: {}", "unknown key lnik; allowed here: link, http, sources, recorder, policy, gone_after_periods"),
         (
             "link: {sokcet: /x}",
             "unknown key link.sokcet; allowed here: socket, key_file, mode, group, allow_uids, allow_gids",
@@ -85,7 +85,10 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
             "sources: {scrape: {engines: [{url: 'http://a'}, {url: 'http://b', nmae: b}]}}",
             "unknown key sources.scrape.engines.1.nmae; allowed here: url, name, bearer_token_file, tls_ca_file",
         ),
-        ("a: 1\nb: 2", "unknown key a; allowed here: link, http, sources, gone_after_periods; FILE: unknown key b; "),
+        (
+            "a: 1\nb: 2",
+            "unknown key a; allowed here: link, http, sources, recorder, policy, gone_after_periods; FILE: unknown key b;",
+        ),
         ('"a\\nb": 1', "unknown key a b; allowed here: link, "),
         ("gone_after_periods: 0", "gone_after_periods: 0: Input should be greater than or equal to 1"),
         ("gone_after_periods: soon", "gone_after_periods: 'soon': Input should be a valid number"),

@@ -3,29 +3,46 @@
 from __future__ import annotations
 
 from agent.engines import EngineTable
-from agent.state import EngineState, Verdict
+from agent.judge import ENGINE_GONE, Judge
+from agent.judged import judged
+from agent.state import AgentState, EngineState, Verdict
 from engine_hooks.wire import Heartbeat
-from tests.unit.builders import make_hello, make_pool_report, make_report
+from tests.unit.builders import make_hello, make_pool_report, make_report, make_state
 from tests.unit.details import make_delayed, make_detail, make_leak, make_waiting
 
 UNIX = 1_700_000_000.0
 
 
-def told(table: EngineTable, orphaned: int | None, now: float) -> Verdict | None:
+class Watched(EngineTable):
+    """A table whose engines are judged each time that they are looked at, as the agent does it."""
+
+    def __init__(self) -> None:
+        super().__init__(3.0)
+        self.judge = Judge()
+
+    def look(self, now: float) -> AgentState:
+        """Return the judged state of a node that has nothing but these engines."""
+        nothing = {"sources": (), "processes": (), "failures": (), "failure_counts": (), "waterfalls": ()}
+        unread = dict.fromkeys(("device", "host", "driver_calls", "scrape"))
+        state = make_state(*self.states(now, UNIX + now), **nothing, **unread, at=UNIX + now, monotonic=now)
+        return judged(state, self.judge.look(state))
+
+
+def told(table: Watched, orphaned: int | None, now: float) -> Verdict | None:
     """Report, and return the verdict that people see then."""
     table.report("i1", make_report(make_pool_report(orphaned=orphaned)), now)
-    (engine,) = table.states(now, UNIX + now)
+    (engine,) = table.look(now).engines
     assert len(engine.verdicts) <= 1
     return engine.verdicts[0] if engine.verdicts else None
 
 
-def phase(table: EngineTable, orphaned: int | None, now: float) -> str:
+def phase(table: Watched, orphaned: int | None, now: float) -> str:
     verdict = told(table, orphaned, now)
     return verdict.phase if verdict else "none"
 
 
-def engine() -> EngineTable:
-    table = EngineTable(3.0)
+def engine() -> Watched:
+    table = Watched()
     table.hello(make_hello(), 1, 0.0)
     return table
 
@@ -91,8 +108,12 @@ def test_a_leak_that_is_still_counted_after_a_silence_is_still_the_same() -> Non
     table = engine()
     told(table, 1, 10.0)
     told(table, 1, 13.0)
-    (silent,) = table.states(20.0, UNIX)
+    state = table.look(20.0)
+    (silent,) = state.engines
     assert (silent.phase, silent.verdicts) == ("silent", ())
+    assert state.judgement is not None
+    (held,) = state.judgement.verdicts  # it is not known to have gone
+    assert (held.kind, held.phase, held.held) == ("kv_orphan", "confirmed", True)
     back = told(table, 1, 30.0)
     assert back is not None
     assert (back.phase, back.since) == ("confirmed", UNIX + 10)
@@ -105,8 +126,12 @@ def test_a_successor_does_not_inherit_verdicts() -> None:
     table.disconnected("i1", 14.0)
     table.hello(make_hello(instance="i2"), 2, 15.0)
     table.report("i2", make_report(make_pool_report(orphaned=0)), 15.0)
-    (successor,) = table.states(15.0, UNIX)
+    state = table.look(15.0)
+    (successor,) = state.engines
     assert (successor.instance, successor.verdicts) == ("i2", ())
+    assert state.judgement is not None
+    (closed,) = state.judgement.verdicts  # and it is said why it is over
+    assert (closed.kind, closed.phase, closed.ending) == ("kv_orphan", "resolved", ENGINE_GONE)
 
 
 def test_the_same_instance_keeps_its_verdict_over_a_lost_link() -> None:
@@ -118,8 +143,8 @@ def test_the_same_instance_keeps_its_verdict_over_a_lost_link() -> None:
     assert phase(table, 1, 15.0) == "confirmed"
 
 
-def states(table: EngineTable, now: float) -> dict[str, EngineState]:
-    return {state.engine: state for state in table.states(now, UNIX + now)}
+def states(table: Watched, now: float) -> dict[str, EngineState]:
+    return {state.engine: state for state in table.look(now).engines}
 
 
 def test_what_the_engine_says_of_kept_blocks_is_in_its_pool() -> None:
@@ -157,7 +182,7 @@ def test_a_detail_that_stays_behind_its_reports_is_known_no_more() -> None:
 
 
 def test_a_detail_ages_with_its_engine_and_not_with_our_clock() -> None:
-    table = EngineTable(3.0)
+    table = Watched()
     table.hello(make_hello(in_process=True), 1, 0.0)
     table.report("i1", make_report(), 1.0)
     table.detail("i1", make_detail(), 1.0)
@@ -185,7 +210,9 @@ def test_verdicts_stand_in_the_order_of_the_harm_that_they_do() -> None:
 def test_a_peer_on_this_node_is_called_by_its_label() -> None:
     table = engine()
     table.hello(make_hello(instance="i2", engine_id="e2", name="decode"), 2, 0.0)
-    table.detail("i2", make_detail(transfer_id="nixl-d"), 9.0)
+    table.report("i2", make_report(), 2.0)
+    table.detail("i2", make_detail(transfer_id="nixl-d"), 2.0)
+    table.look(2.0)  # then it falls silent
     late = make_delayed(peer="nixl-d", blocks=4, expired=4, oldest_seconds=900.0)
     table.detail("i1", make_detail(delayed=(late,), pools=(), waiting=None), 9.0)
     table.report("i1", make_report(), 10.0)

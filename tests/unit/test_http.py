@@ -13,6 +13,7 @@ from exporters.exposition import Exposition
 from exporters.http import build_app
 from tests.unit.builders import make_engine, make_pool, make_silent, make_state, make_verdict
 from tests.unit.details import make_detail, make_leak, make_tenant
+from tests.unit.judgements import make_judgement
 
 ROUTES = ("/", "/metrics", "/-/healthy", "/-/ready", "/api/v1/state")
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -86,7 +87,7 @@ def test_the_page_has_every_number_and_no_script() -> None:
         "1,000 (1000.0 MiB)",
         "<dt>running</dt><dd>8</dd>",
         "<dt>waiting</dt><dd>3</dd>",
-        "kv_orphan: confirmed",
+        "<strong>page: kv_orphan m</strong> confirmed since",
         make_verdict().sentence,
         make_verdict().remedy,
         '<dt>leaked</dt><dd class="bad">4 blocks: tenant acme, request 3fa2b1c4d5e6, aborted at the front end 14 s',
@@ -142,13 +143,15 @@ def test_hostile_names_in_a_detail_are_escaped(change: dict[str, object]) -> Non
 
 @pytest.mark.parametrize("field", ["engine", "engine_version", "audit_reason", "silent", "kind", "sentence", "remedy"])
 def test_hostile_text_is_escaped(field: str) -> None:
+    verdict = make_verdict()
     if field == "silent":
         engine = make_silent(reason=HOSTILE)
     elif field in {"kind", "sentence", "remedy"}:
-        engine = make_engine(verdicts=(make_verdict(**{field: HOSTILE}),))
+        verdict = make_verdict(**{field: HOSTILE})
+        engine = make_engine(verdicts=(verdict,))
     else:
         engine = make_engine(audit_supported=False, **{field: HOSTILE})
-    text = client(make_state(engine)).get("/").text
+    text = client(make_state(engine, judgement=make_judgement(verdict))).get("/").text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#x27;&amp;" in text
     assert "<script" not in text
 

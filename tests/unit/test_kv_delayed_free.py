@@ -99,3 +99,29 @@ def test_the_remedy_fits_what_is_waited_for() -> None:
     assert deferred is not None
     assert "peer" in send.remedy
     assert "peer" not in deferred.remedy
+
+
+@pytest.mark.parametrize(("blocks", "tier"), [(99, "warn"), (100, "page")])
+def test_it_pages_for_a_tenth_of_the_pool(blocks: int, tier: str) -> None:
+    finding = judge(make_delayed(blocks=blocks, expired=blocks, oldest_seconds=720.0))
+    assert finding is not None
+    assert finding.tier == tier
+
+
+def test_a_stream_that_can_not_level_off_inside_the_pool() -> None:
+    """240 blocks in two of eight minutes come to 960 at a level; 260 would need more than there is."""
+
+    def kept(blocks: int, held: int) -> Finding | None:
+        detail = make_detail(delayed=(make_delayed(blocks=blocks, oldest_seconds=120.0),))
+        return KvDelayedFree().judge(Facts(pool=make_pool(held=held), detail=detail))
+
+    assert kept(240, 900) is None
+    assert kept(260, 690) is None, "there is room for now"
+    finding = kept(260, 900)
+    assert finding is not None
+    assert (finding.tier, finding.confirm_seconds) == ("warn", 30.0)
+    assert finding.sentence == (
+        "260 KV blocks are kept for 10.0.0.7:5600 (send), inside the lease, and at this rate they would level off at "
+        "1,040; the pool has 1,000: it is full before the lease ends."
+    )
+    assert finding.evidence == {"delayed_blocks": 260, "plateau_blocks": 1040.0, "capacity_blocks": 1000}

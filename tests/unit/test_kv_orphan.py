@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from agent.signals.types import Slow
 from agent.verdicts import DETECTORS
-from agent.verdicts.base import Facts
+from agent.verdicts.base import Facts, Finding
 from agent.verdicts.kv_orphan import KvOrphan
 from tests.unit.builders import MIB, make_pool
 from tests.unit.details import make_detail, make_leak, make_pool_row
+from tests.unit.facts import facts, phases, signals, slow
+from tests.unit.timeline import page, pool, state, times
 
 
 def test_every_detector_is_registered_once() -> None:
@@ -124,3 +129,97 @@ def test_the_sentence_says_who_held_them(leaks: object, who: str) -> None:
     finding = KvOrphan().judge(Facts(pool=make_pool(orphaned=4), detail=detail))
     assert finding is not None
     assert finding.sentence == LEAKED + who
+
+
+@pytest.mark.parametrize(
+    ("orphaned", "held", "harm", "tier"),
+    [
+        (1, 990, False, "warn"),
+        (1, 990, True, "warn"),  # too few to be why
+        (10, 990, True, "page"),
+        (10, 800, True, "warn"),
+        (99, 990, False, "warn"),
+        (100, 100, False, "page"),
+    ],
+)
+def test_it_pages_where_much_is_leaked_or_the_pool_is_short(orphaned: int, held: int, harm: bool, tier: str) -> None:
+    finding = KvOrphan().judge(facts(pool=pool(orphaned=orphaned, held=held, cached_idle=0), harm=harm))
+    assert finding is not None
+    assert finding.tier == tier
+
+
+# -- inferred -----------------------------------------------------------------------------------------------
+
+
+def inferred(**changes: Any) -> Finding | None:
+    return KvOrphan().judge(facts(pool=None, hooked=False, read={"hooked": False}, **changes))
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        {"idle_floor_ratio": 0.9, "idle_floor_seconds": 590.0},  # a lease may end it
+        {"idle_floor_ratio": 0.0, "idle_floor_seconds": 9000.0},
+        {"idle_floor_ratio": 0.001, "idle_floor_seconds": 9000.0},
+        {"slow_unexplained": slow(leaks=False)},
+        {"slow_unexplained": slow(leaks=False, staircase=3)},
+        {"slow": slow()},  # requests account for it
+    ],
+)
+def test_without_an_audit_it_is_quiet_where_blocks_may_yet_come_back(quiet: dict[str, Any]) -> None:
+    assert inferred(**quiet) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "share", "tier"), [(0.012, "1.2%", "warn"), (0.12, "12%", "warn"), (0.5, "50%", "page")]
+)
+def test_what_stays_at_rest_is_probably_leaked(ratio: float, share: str, tier: str) -> None:
+    finding = inferred(idle_floor_ratio=ratio, idle_floor_seconds=720.0)
+    assert finding is not None
+    assert finding.tier == tier
+    assert finding.sentence == (
+        f"Nothing has run or waited for 12 min, and {share} of the KV pool is still held: probably leaked. This is "
+        "inferred from how much stays held; hooks (kvtide installed beside the engine) would tell whose it is."
+    )
+    assert "only a restart brings them back" in finding.remedy
+    assert finding.evidence == {"idle_held_ratio": ratio, "idle_seconds": 720.0}
+
+
+def test_a_rise_over_hours_that_requests_do_not_account_for() -> None:
+    finding = inferred(slow_unexplained=slow(), use_ratio=0.6)
+    assert finding is not None
+    assert finding.sentence.startswith(
+        "Held blocks rise by 2.0% of the pool an hour, and requests do not account for it; at this rate the pool is "
+        "full in 20 h 0 min: probably leaked. This is inferred"
+    )
+    assert finding.tier == "warn"
+    stairs: Slow = slow(leaks=False, staircase=6)
+    finding = inferred(slow_unexplained=stairs, use_ratio=None)
+    assert finding is not None
+    assert "in 6 steps that never came down: probably leaked" in finding.sentence
+    finding = inferred(slow_unexplained=slow(per_hour=0.5), use_ratio=0.9)
+    assert finding is not None
+    assert finding.tier == "page", "it is full in 12 minutes"
+
+
+def test_where_blocks_are_counted_nothing_is_inferred() -> None:
+    exact = facts(pool=pool(orphaned=0), idle_floor_ratio=0.9, idle_floor_seconds=9000.0)
+    assert KvOrphan().judge(exact) is None
+    blind = facts(pool=pool(orphaned=None), idle_floor_ratio=0.9, idle_floor_seconds=9000.0)
+    assert KvOrphan().judge(blind) is not None
+
+
+def test_an_inferred_leak_over_time() -> None:
+    def said(t: float) -> Any:
+        still = 10 <= t < 900
+        return signals(
+            engine="s", hooked=False, idle_floor_ratio=0.3 if still else None, idle_floor_seconds=t if still else 0
+        )
+
+    there = lambda t: state(t, engines=(), pages=[page(usage_ratio=0.3, running=0)])  # noqa: E731
+    assert phases("kv_orphan", times(1000, 5), said, there=there) == [
+        (600.0, "suspect"),
+        (605.0, "confirmed"),
+        (900.0, "resolved"),
+        (960.0, "none"),
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from agent.verdicts.base import Facts, Finding
@@ -9,6 +11,8 @@ from agent.verdicts.kv_stall import KvStall
 from engine_hooks.detail import WaitingRow
 from tests.unit.builders import make_pool
 from tests.unit.details import make_detail, make_waiting
+from tests.unit.facts import facts, phases, signals
+from tests.unit.timeline import page, state, times
 
 
 def judge(row: WaitingRow | None) -> Finding | None:
@@ -61,3 +65,88 @@ def test_it_fires_after_ten_seconds_and_says_what_for(by: str, sentence: str, re
     assert finding.sentence == f"No token has been scheduled for 12 s, with 8 requests running and {sentence}"
     assert remedy in finding.remedy
     assert finding.evidence == {"stalled_seconds": 12.0, "idle_steps": 12, "running": 8, "waiting": 3}
+
+
+# -- what the pool says, and engines that do not say why ------------------------------------------------------
+
+PAGE = {"hooked": False, "running": 0, "waiting": 6}
+
+
+def on_a_page(held: int, **changes: Any) -> Finding | None:
+    read = PAGE | {"held": held} | changes.pop("read", {})
+    return KvStall().judge(facts(pool=None, read=read, **{"still_seconds": 45.0} | changes))
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        {"still_seconds": 29.0},
+        {"still_seconds": None},
+        {"still_seconds": 600.0, "read": {"waiting": 0}},  # nothing to do
+    ],
+)
+def test_on_a_page_it_is_quiet(quiet: dict[str, Any]) -> None:
+    assert on_a_page(500, **quiet) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence", "remedy"),
+    [
+        (0, " The KV pool is empty.", "Memory is not what it waits for: evicting or preempting does nothing."),
+        (500, "", ""),
+        (970, " Nothing runs, and 97% of the KV pool is held all the same.", "only a restart frees them"),
+    ],
+)
+def test_a_stall_is_one_whatever_the_pool_says(held: int, sentence: str, remedy: str) -> None:
+    finding = on_a_page(held)
+    assert finding is not None
+    assert finding.tier == "page"
+    assert finding.sentence == f"No token for 45 s, with none running and 6 waiting.{sentence}"
+    assert remedy in finding.remedy
+    assert "Unless somebody paused it" in finding.remedy
+    row = make_waiting(reasons={"skipped": 3}, stalled_seconds=12.0, stalled_by="skipped")
+    finding = KvStall().judge(facts(read={"held": held, "running": 0}, detail=make_detail(waiting=row)))
+    assert finding is not None
+    assert finding.sentence.endswith(f"a reason that let others pass.{sentence}")
+
+
+def test_an_empty_pool_that_has_no_room() -> None:
+    """kv-27: a request of up to 262,144 tokens before a pool of 76,640."""
+    row = make_waiting(reasons={"memory": 1}, stalled_seconds=12.0, stalled_by="memory")
+    read = {"held": 0, "running": 0, "waiting": 1, "capacity": 4790}
+    finding = KvStall().judge(facts(read=read, detail=make_detail(waiting=row)))
+    assert finding is not None
+    assert finding.sentence == (
+        "No token has been scheduled for 12 s, with 0 requests running and 1 waiting for memory. The KV pool is empty. "
+        "Either the first request needs more than all of it (76,640 tokens) and can never run, or the engine has "
+        "miscounted."
+    )
+    assert "Abort the first request" in finding.remedy
+    assert "Evicting frees nothing" in finding.remedy
+
+
+def test_on_a_page_over_time() -> None:
+    def said(t: float) -> Any:
+        return signals(engine="s", hooked=False, still_seconds=t - 10 if 10 <= t < 100 else 0.0)
+
+    def there(t: float) -> Any:
+        return state(t, pages=[page(usage_ratio=0.0, running=0, waiting=6)])
+
+    assert phases("kv_stall", times(200), said, there=there) == [
+        (40.0, "suspect"),
+        (42.0, "confirmed"),
+        (100.0, "resolved"),
+        (160.0, "none"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("orphaned", "by", "lost"),
+    [(None, "memory", True), (900, "memory", True), (0, "memory", False), (900, "delayed_frees", False)],
+)
+def test_only_what_is_lost_needs_a_restart(orphaned: int | None, by: str, lost: bool) -> None:
+    row = make_waiting(reasons={by: 3}, stalled_seconds=12.0, stalled_by=by)
+    read = {"held": 970, "running": 0, "waiting": 3, "orphaned": orphaned}
+    finding = KvStall().judge(facts(read=read, detail=make_detail(waiting=row)))
+    assert finding is not None
+    assert ("only a restart frees them" in finding.remedy) == lost

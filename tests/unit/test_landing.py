@@ -9,11 +9,11 @@ import pytest
 
 from agent.sources.device.state import GpuMemory, GpuState, Xid
 from agent.sources.scrape.state import ScrapedState
-from agent.state import AgentState
+from agent.state import AgentState, Judgement, Subject
 from agent.waterfall.state import Part, Waterfall
 from exporters.landing import page
 from tests.unit.allocators import make_failure
-from tests.unit.builders import MIB, make_engine, make_pool, make_state, make_torch_process
+from tests.unit.builders import MIB, make_engine, make_pool, make_state, make_torch_process, make_verdict
 from tests.unit.node_builders import (
     make_devices,
     make_gpu,
@@ -56,7 +56,7 @@ def make_waterfall(*parts: Part, **changes: object) -> Waterfall:
 def bare(**changes: object) -> AgentState:
     """A state of nothing but ``changes``."""
     nothing = {"sources": (), "processes": (), "failures": (), "device": None, "host": None, "waterfalls": ()}
-    nothing |= {"driver_calls": None, "scrape": None, "engines": ()}
+    nothing |= {"driver_calls": None, "scrape": None, "engines": (), "judgement": None, "judge_errors": {}}
     return msgspec.structs.replace(make_state(), **nothing | changes)
 
 
@@ -150,10 +150,18 @@ def test_a_page_without_gpus_has_no_waterfall() -> None:
 
 
 def test_engines_without_hooks() -> None:
-    down = make_scraped_engine(engine="gone", phase="down", reason="nobody listens", findings=())
-    text = page(bare(scrape=make_scraped(make_scraped_engine(), down)))
+    down = make_scraped_engine(engine="gone", phase="down", reason="nobody listens")
+    short = make_verdict(
+        kind="kv_pressure",
+        sentence="The KV pool is short: 4 < 5 blocks.",
+        remedy="Fewer requests.",
+        subject=Subject(scope="engine", engine="s"),
+    )
+    judgement = Judgement(at=0.0, verdicts=(short,))
+    text = page(bare(scrape=make_scraped(make_scraped_engine(), down), judgement=judgement))
     assert "<h2>Engines without hooks</h2>" in text
-    assert '<dt>s</dt><dd class="bad">kv_pressure: The pool is short: 95% held, 4 requests waiting.</dd>' in text
+    told = "kv_pressure confirmed: The KV pool is short: 4 &lt; 5 blocks. Fewer requests."
+    assert f'<dt>s</dt><dd class="bad">{told}</dd>' in text
     assert "95% of the pool held: 1,900 of 2,000 blocks" in text
     assert (
         '<dt>gone</dt><dd class="warn">down: nobody listens (http://127.0.0.1:8000, last read 0.5 s ago)</dd>' in text

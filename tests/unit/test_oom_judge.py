@@ -54,8 +54,10 @@ def test_a_walk_knows_better_than_the_message() -> None:
 
 
 def test_foreign_when_others_hold_what_was_missing() -> None:
-    assert cause(others=150 * MIB, other_count=1) == "foreign"
-    assert cause(others=149 * MIB, other_count=1) == "out"
+    assert cause(requested=4 * GIB, others=4 * GIB - 50 * MIB, other_count=1) == "foreign"
+    assert cause(requested=4 * GIB, others=4 * GIB - 51 * MIB, other_count=1) == "out"
+    assert cause(others=500 * MIB, other_count=1) == "out", "a context, as any process has that touches the device"
+    assert cause(others=1100 * MIB, other_count=2) == "foreign"
     assert cause(others=None, hidden=14 * GIB) == "foreign"
     assert cause(others=None, hidden=None) == "out"
 

@@ -174,7 +174,7 @@ def test_a_long_message_is_cut() -> None:
         ("taggui#188", ("torch", "unusable")),
         ("vllm#12529", ("torch", "unusable")),
         ("pytorch#152135", ("torch", "fragmented")),
-        ("vllm#34643", ("torch", "foreign")),
+        ("vllm#34643", ("torch", "out")),
         ("vllm#47654", ("driver", "unknown")),
         ("WSL#41176", None),
         ("vllm#56830", ("profiling", "foreign")),

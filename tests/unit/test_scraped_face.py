@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from agent.faces import scraped, status
 from agent.sources.scrape.state import PassedOver, ScrapedEngine
+from agent.state import Judgement, Subject
 from exporters.collectors.scraped import collect
-from tests.unit.builders import make_state
+from tests.unit.builders import make_state, make_verdict
 from tests.unit.node_builders import make_scraped, make_scraped_engine, make_source
 
 NUMBERS = ("usage_ratio", "capacity_blocks", "held_blocks", "capacity_tokens", "held_tokens", "capacity_bytes")
@@ -20,7 +22,7 @@ NUMBERS += ("prefix_hit_ratio", "growth_per_minute", "growth_acceleration")
 
 
 def fine(**changes: object) -> ScrapedEngine:
-    values = {"engine": "fine", "findings": (), "waiting": 0, "swapped": None, "preemptions": 0}
+    values = {"engine": "fine", "impossible": "", "waiting": 0, "swapped": None, "preemptions": 0}
     return make_scraped_engine(**values | changes)
 
 
@@ -31,8 +33,7 @@ def down(**changes: object) -> ScrapedEngine:
         "phase": "down",
         "reason": "nobody listens at 127.0.0.1:8001",
         "page_age_seconds": 95.0,
-        "judged": (),
-        "findings": (),
+        "impossible": "",
         "cannot": {},
     }
     return make_scraped_engine(**values | dict.fromkeys(NUMBERS) | changes)
@@ -40,7 +41,14 @@ def down(**changes: object) -> ScrapedEngine:
 
 def drawn(*engines: ScrapedEngine, width: int = 80, **changes: object) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
-    console.print(scraped.render(make_state(scrape=make_scraped(*engines, **changes))))
+    told = make_verdict(
+        kind="kv_pressure",
+        sentence="The KV pool is short.",
+        remedy="Fewer requests.",
+        subject=Subject(scope="engine", engine="s"),
+    )
+    judgement = Judgement(at=0.0, verdicts=(told, msgspec.structs.replace(told, kind="kv_stall", phase="resolved")))
+    console.print(scraped.render(make_state(scrape=make_scraped(*engines, **changes), judgement=judgement)))
     text = console.file.getvalue()
     assert max(map(len, text.splitlines())) <= width
     return " ".join(text.replace("│", " ").split())
@@ -61,7 +69,8 @@ def test_one_that_is_fine_and_one_that_is_down(width: int) -> None:
 
 def test_what_is_wrong_stands_first() -> None:
     text = drawn(make_scraped_engine())
-    assert "s kv_pressure: The pool is short: 95% held, 4 requests waiting. 95% of the pool held" in text
+    assert "s kv_pressure confirmed: The KV pool is short. Fewer requests. 95% of the pool held" in text
+    assert "kv_stall" not in text, "it is over"
     assert "1 swapped" in text
     assert "6 preemptions since it started" in text
     assert "left out 1 engine more on these pages, not followed" in text
@@ -114,7 +123,8 @@ def test_only_what_is_known_makes_a_sample() -> None:
     assert samples["kvtide_scraped_up", ("gone",)] == 0
     assert samples["kvtide_scraped_kv_usage_ratio", ("fine",)] == 0.95
     assert samples["kvtide_scraped_requests_waiting", ("fine",)] == 0, "zero is known"
-    assert samples["kvtide_scraped_finding", ("fine", "kv_stall")] == 0
+    assert samples["kvtide_scraped_stale", ("fine",)] == 0
+    assert samples["kvtide_scraped_impossible", ("fine",)] == 0
     assert {name for name, labels in samples if labels[:1] == ("gone",)} == {
         "kvtide_scraped_up",
         "kvtide_scraped_page_age_seconds",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.policy.types import Policy, ResiduePolicy
 from agent.verdicts.base import Facts, Finding
 from agent.verdicts.spec_residue import SpecResidue
 from tests.unit.builders import make_pool
@@ -54,3 +55,13 @@ def test_it_fires_on_stuck_drafts() -> None:
     assert finding is not None
     assert finding.sentence == "2 requests are stuck in one drafting state for more than 30 s."
     assert finding.evidence["stuck_requests"] == 2
+
+
+@pytest.mark.parametrize(("blocks", "tier"), [(51, "warn"), (200, "warn"), (201, "page")])
+def test_it_pages_by_the_policy(blocks: int, tier: str) -> None:
+    finding = judge(300, residue_blocks_total=blocks)
+    assert finding is not None
+    assert finding.tier == tier
+    policy = Policy(residue=ResiduePolicy(warn_bytes=300_000_000, page_bytes=300_000_000))
+    detail = make_detail(speculation=make_speculation(residue_blocks_total=blocks))
+    assert SpecResidue().judge(Facts(pool=make_pool(orphaned=300), detail=detail, policy=policy)) is None

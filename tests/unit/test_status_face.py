@@ -50,8 +50,12 @@ def test_every_number_of_the_state_is_there(width: int) -> None:
     assert "hooks cost 0.25% of the engine's step time" in text
     assert "6 frames dropped" in text
     assert "hook step is off: ValueError: boom" in text
-    assert "kv_orphan confirmed since" in text
-    assert "(30 s): " in text
+    assert "PAGE kv_orphan m confirmed since" in text
+    assert "(30 s) " in text
+    assert "See above: kv_orphan." in text
+    assert "health 55 of 100; 31 by the textbook" in text
+    assert "growth +3.0% of the pool a minute (+2.0% to +4.0%); unexplained: +0.6% of the pool a minute" in text
+    assert "full in 4 min (3 min to 6 min) if it goes on like this" in text
     assert make_verdict().sentence in text
     assert make_verdict().remedy in text
     assert "Nothing is wrong" not in text
@@ -112,7 +116,7 @@ def test_what_is_not_known_is_said_so() -> None:
     pool = make_pool(cached_idle=None, empty=None, orphaned=None, block_bytes=None)
     silent = {"audit_supported": False, "audit_reason": "its manager is unknown", "verdicts": (), "members": ()}
     engine = make_engine(pool=pool, **silent)
-    text = words(drawn(make_state(engine, processes=(), failures=(), host=None)))
+    text = words(drawn(make_state(engine, processes=(), failures=(), host=None, judgement=None)))
     assert "300 not known not known not known 1,000 8 3" in text
     assert "MiB" not in text
     assert "No exact accounting: its manager is unknown." in text
@@ -136,7 +140,7 @@ def test_no_engine_yet_says_what_to_do_and_not_ready_says_why() -> None:
 
 
 def test_beside_engines_without_hooks_no_advice_leads() -> None:
-    text = words(drawn(msgspec.structs.replace(make_state(), engines=())))
+    text = words(drawn(msgspec.structs.replace(make_state(), engines=(), judgement=None, judge_errors={})))
     assert text.startswith("No engine with hooks is connected. Connections refused")
     assert "Start vLLM" not in text
     found_none = msgspec.structs.replace(make_state(), engines=(), scrape=ScrapedState())

@@ -106,10 +106,9 @@ def _engine(target: Target, report: Report, row: RowKey | None, *, label: str, n
 def _said(seen: Seen, page_age: float) -> dict[str, Any]:
     """Return what a page that was read says of an engine, and what is to be thought of it."""
     reading, trend = seen.reading, seen.trend
-    bad = tuple(judge.bad_metric(seen.rejected))
+    bad = judge.impossible(seen.rejected)
     if why := judge.stale(reading, trend, page_age):
-        found = (judge.stale_finding(why), *bad)
-        return {"phase": "stale", "reason": why, "findings": found, "judged": ("sensor_stale", "bad_metric")}
+        return {"phase": "stale", "reason": why, "impossible": bad}
     pool = pool_of(reading, seen.info)
     numbers = {name: None if (value := getattr(reading, name)) is None else int(value) for name in _NUMBERS}
     return {
@@ -121,7 +120,6 @@ def _said(seen: Seen, page_age: float) -> dict[str, Any]:
         "prefix_hit_ratio": trend.prefix_hit_ratio,
         "growth_per_minute": trend.growth.per_minute if trend.growth else None,
         "growth_acceleration": trend.growth.acceleration if trend.growth else None,
-        "findings": (*judge.findings(reading, trend), *bad),
-        "judged": (*judge.judged(reading, trend), "sensor_stale", "bad_metric"),
+        "impossible": bad,
         "cannot": cannot(pool, reading, rejected=bool(bad)),
     }

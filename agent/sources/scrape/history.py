@@ -1,4 +1,4 @@
-"""What an engine's readings say together: rates, growth, and for how long nothing has come of its work."""
+"""What an engine's readings say together: rates, growth, and for how long nothing on its page has changed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,11 @@ MIN_RATE_SECONDS = 4.0
 
 
 class Trend(msgspec.Struct, frozen=True, kw_only=True):
-    """``unchanged_seconds``: since anything on the page changed. ``stalled_seconds``: since tokens or use of the pool
-    moved while there was work, 0 without work, None where the page does not say enough. Rates are of half a minute.
-    """
+    """``unchanged_seconds``: since anything on the page changed. Rates are of half a minute."""
 
     unchanged_seconds: float
-    stalled_seconds: float | None
     prompt_tokens_per_second: float | None
     generation_tokens_per_second: float | None
-    preempted: float | None
     prefix_hit_ratio: float | None
     growth: Growth | None
     resets: int
@@ -35,8 +31,7 @@ class History:
     def __init__(self) -> None:
         self._resets = 0
         self._last: Reading | None = None
-        self._changed = self._progress = 0.0
-        self._peak: float | None = None  # of use, since tokens moved
+        self._changed = 0.0
         self._begin()
 
     def _begin(self) -> None:
@@ -50,7 +45,8 @@ class History:
             self._resets += 1
             self._begin()
             last = None
-        self._follow(now, last, reading)
+        if last is None or reading != last:
+            self._changed = now
         self._last = reading
         while self._kept and now - self._kept[0][0] > RATE_SECONDS + RATE_STEP_SECONDS:
             self._kept.popleft()
@@ -60,18 +56,6 @@ class History:
         growth = None if reading.usage is None else self._floor.add(now, reading.usage)
         return self._trend(now, reading, earlier, growth)
 
-    def _follow(self, now: float, last: Reading | None, reading: Reading) -> None:
-        """Notice what has moved since ``last``, which is None when there is nothing to compare with."""
-        if last is None or reading != last:
-            self._changed = now
-        moved = last is None or not (reading.running or reading.waiting or reading.swapped)
-        for name in ("prompt_tokens", "generation_tokens", "throughput"):
-            moved = moved or getattr(reading, name) != getattr(last, name)
-        # A long prompt takes blocks for a while before its first token counts. Up and down is no progress.
-        if moved or (reading.usage is not None and (self._peak is None or reading.usage > self._peak)):
-            self._progress = now
-            self._peak = reading.usage if moved else max(self._peak or 0.0, reading.usage or 0.0)
-
     def _trend(self, now: float, reading: Reading, earlier: tuple[float, Reading], growth: Growth | None) -> Trend:
         began, first = earlier
         seconds = now - began
@@ -79,21 +63,12 @@ class History:
         hits = _difference(reading.prefix_hits, first.prefix_hits)
         return Trend(
             unchanged_seconds=now - self._changed,
-            stalled_seconds=now - self._progress if _tells_progress(reading) else None,
             prompt_tokens_per_second=_rate(reading.prompt_tokens, first.prompt_tokens, seconds),
             generation_tokens_per_second=_rate(reading.generation_tokens, first.generation_tokens, seconds),
-            preempted=_difference(reading.preemptions, first.preemptions),
             prefix_hit_ratio=min(1.0, hits / queries) if hits is not None and queries else None,
             growth=growth,
             resets=self._resets,
         )
-
-
-def _tells_progress(reading: Reading) -> bool:
-    """Whether a stall would show: by tokens, or because nothing runs although requests wait."""
-    if reading.running is None and reading.waiting is None:
-        return False
-    return reading.generation_tokens is not None or reading.throughput is not None or not reading.running
 
 
 def _less(a: float | None, b: float | None) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from agent.plain import plain
 from agent.sources.scrape.families import Reading
 
+_MOST = 64  # characters of a name
 _DIGITS = 15  # of a number of blocks or bytes that can be
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks, tokens and bytes on one rank; None where the page does not say."""
+    """Blocks, tokens and bytes on one rank; None where the page does not say. ``cache_dtype``: in its words."""
 
     capacity_blocks: int | None = None
     block_tokens: int | None = None
@@ -19,6 +21,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     held_blocks: int | None = None
     held_tokens: int | None = None
     held_bytes: int | None = None
+    cache_dtype: str = ""
 
 
 def pool_of(reading: Reading, info: dict[str, str]) -> Pool:
@@ -47,6 +50,7 @@ def pool_of(reading: Reading, info: dict[str, str]) -> Pool:
         held_blocks=_share(reading.usage, blocks),
         held_tokens=_share(reading.usage, tokens) if used is None else used,
         held_bytes=_share(reading.usage, size),
+        cache_dtype=plain(info.get("cache_dtype", ""), _MOST),
     )
 
 

@@ -8,14 +8,6 @@ import msgspec
 
 # up: its page was read. down: no page came. bad_page: what came is not one. stale: the page is there, with nothing new.
 ScrapePhase = Literal["up", "down", "bad_page", "stale"]
-FINDINGS = ("kv_pressure", "kv_stall", "sensor_stale", "bad_metric")
-
-
-class ScrapedFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is wrong: ``kind`` is one of :data:`FINDINGS`, ``sentence`` is for people."""
-
-    kind: str
-    sentence: str
 
 
 class ScrapedEngine(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,8 +17,9 @@ class ScrapedEngine(msgspec.Struct, frozen=True, kw_only=True):
     reason), and always unless ``phase`` is up. ``usage_ratio`` is the share of KV blocks that requests hold; ``held_*``
     are computed from it and right to a block. Counters are the engine's own: they begin again when it restarts
     (``resets`` counts that). Rates are of the last half minute; growth is of the floor of use, per minute, and
-    ``growth_acceleration`` how much that changes in a minute. ``judged`` are the findings that could be looked for;
-    ``cannot`` says what this page can't tell, and why.
+    ``growth_acceleration`` how much that changes in a minute. ``impossible``: a sentence on what the page says
+    now that can't be, empty where nothing is; ``cannot`` says what this page can't tell, and why. ``cache_dtype``: of
+    the KV cache, as the engine calls it.
     """
 
     engine: str
@@ -45,8 +38,8 @@ class ScrapedEngine(msgspec.Struct, frozen=True, kw_only=True):
     bad_values: dict[str, int]
     resets: int
     cannot: dict[str, str]
-    judged: tuple[str, ...] = ()
-    findings: tuple[ScrapedFinding, ...] = ()
+    impossible: str = ""
+    cache_dtype: str = ""
     usage_ratio: float | None = None
     capacity_blocks: int | None = None
     block_tokens: int | None = None

@@ -1,0 +1,1 @@
+"""What a policy would have said: the judge over recorded history, from bundles or from Prometheus."""

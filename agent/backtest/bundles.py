@@ -1,0 +1,44 @@
+"""A bundle as a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.backtest.result import Label
+from agent.bundle.format import read
+from agent.state import AgentState
+
+
+class BundleFeed:
+    """The states of one bundle, under its file's name; see :class:`agent.backtest.run.Feed`."""
+
+    def __init__(self, path: Path) -> None:
+        self._name = str(path)
+        self._bundle = read(path)
+
+    def states(self) -> Iterator[tuple[str, AgentState]]:
+        """Yield the states."""
+        for state in self._bundle.states():
+            yield self._name, state
+
+    def labels(self) -> tuple[Label, ...] | None:
+        """Return the truth that the bundle carries, None where it carries none."""
+        header = self._bundle.header
+        if not header.labelled:
+            return None
+        return tuple(
+            Label(
+                kind=each.kind,
+                subject=each.subject,
+                onset=each.onset,
+                ended=each.ended,
+                note=each.note,
+                unseen=each.unseen,
+            )
+            for each in header.labels
+        )
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return why the file ended early, where it did."""
+        return (f"{self._name}: {self._bundle.torn}",) if self._bundle.torn else ()

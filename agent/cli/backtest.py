@@ -1,0 +1,130 @@
+"""``kvtide backtest``: what a policy would have said of recorded history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agent.backtest.run import Feed
+    from agent.state import AgentState
+
+_TELL_SECONDS = 0.5
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, AgentState], None]]:
+    """Show on a terminal's standard error how far it has come: two weeks take minutes."""
+    import time
+
+    from rich.markup import escape
+
+    from agent.backtest.span import shown
+    from agent.faces.terminal import Terminal
+
+    terminal = Terminal(stderr=True)
+    if not terminal.is_terminal:
+        yield lambda *_: None
+        return
+    with terminal.status("Judging...") as status:
+        told = 0.0
+
+        def tell(name: str, state: AgentState) -> None:
+            nonlocal told
+            if time.monotonic() - told >= _TELL_SECONDS:
+                told = time.monotonic()
+                status.update(f"Judging {escape(name)}: {shown(state.at)}")
+
+        yield tell
+
+
+def backtest(  # noqa: PLR0917 - each is an option
+    sources: Annotated[
+        list[str] | None, typer.Argument(metavar="[SOURCE]...", help="More sources, as with --from.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(metavar="P", help="A policy file, or a profile: default, textbook.")
+    ] = "default",
+    against: Annotated[str | None, typer.Option(metavar="Q", help="A second policy, to see the difference.")] = None,
+    from_: Annotated[
+        list[str] | None,
+        typer.Option("--from", metavar="SOURCE", help="A bundle, or the URL of a Prometheus; repeat it."),
+    ] = None,
+    range_: Annotated[
+        str, typer.Option("--range", help="Of a Prometheus: a duration that ends now (2h, 14d), or START..END.")
+    ] = "2h",
+    step: Annotated[
+        str, typer.Option(help="Of a Prometheus: time between two states; best its scrape interval.")
+    ] = "15s",
+    select: Annotated[
+        str,
+        typer.Option(help='Of a Prometheus: matchers that narrow it, such as \'job="kvtide",instance=~"gpu1:.*"\'.'),
+    ] = "",
+    metrics: Annotated[
+        str, typer.Option(help="Of a Prometheus: kvtide (its metrics), engines (their own pages), or auto.")
+    ] = "auto",
+    token_file: Annotated[Path | None, typer.Option(help="Of a Prometheus: file with a bearer token.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Of a Prometheus: certificates to trust, in PEM.")] = None,
+    timeout: Annotated[float, typer.Option(min=1, max=600, help="Of a Prometheus: seconds for one answer.")] = 60.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Tell what a policy would have said: which verdicts, when, how long before harm, how many pages a day.
+
+    The same code judges as in the agent. With --against two policies are compared verdict by verdict.
+
+    Examples: kvtide backtest --policy mine.yaml --against default --from night.kvtide;
+    kvtide backtest --policy textbook *.kvtide;
+    kvtide backtest --policy mine.yaml --against default --from http://prometheus:9090 --range 14d --step 1m
+    """
+    import logging
+    import time
+    from contextlib import ExitStack
+
+    from agent.backtest.bundles import BundleFeed
+    from agent.backtest.run import Named, run
+    from agent.policy.file import choose
+
+    logging.getLogger("kvtide.agent").setLevel(logging.ERROR)  # what is of long ago is no news
+    given = [*(from_ or ()), *(sources or ())]
+    if not given:
+        raise ConfigError("--from: a bundle or the URL of a Prometheus is needed")
+    policies = [Named(name, choose(name)) for name in (policy, against) if name is not None]
+    short = [Path(each.name).name for each in policies]
+    if len(set(short)) == len(short):
+        policies = [Named(name, each.policy) for name, each in zip(short, policies, strict=True)]
+    elif policies[0] == policies[1]:
+        raise ConfigError(f"--against: {against}: is the policy itself")
+    with ExitStack() as stack:
+        feeds: list[Feed] = []
+        for source in given:
+            if "://" not in source:
+                feeds.append(BundleFeed(Path(source)))
+                continue
+            from agent.backtest.prometheus.client import Prometheus
+            from agent.backtest.prometheus.feed import METRICS, Asked, PrometheusFeed
+            from agent.backtest.span import seconds_of, span_of
+
+            chosen = next((each for each in METRICS if each == metrics), None)
+            if chosen is None:
+                raise ConfigError(f"--metrics: {metrics!r}: must be one of {', '.join(METRICS)}")
+            asked = Asked(span_of(range_, time.time()), seconds_of(step, "--step"), select, chosen)
+            prometheus = Prometheus(source, timeout=timeout, ca_file=ca_file, token_file=token_file)
+            stack.callback(prometheus.close)
+            feeds.append(PrometheusFeed(prometheus, asked))
+        result = run(policies, feeds, tell=stack.enter_context(_progress()))
+    if as_json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+        return
+
+    from agent.backtest.text import render
+    from agent.faces.terminal import for_reports
+
+    for_reports().print(render(result))

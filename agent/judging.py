@@ -1,0 +1,35 @@
+"""The judge of the live agent: a detector that fails costs its own verdicts, never the agent."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from agent.judge import Judge
+from agent.policy.types import Policy
+from agent.signals.baseline import Baselines
+from agent.state import AgentState, Judgement
+
+logger = logging.getLogger("kvtide.agent")
+
+
+class LiveJudge:
+    """See :class:`agent.judge.Judge`. ``errors``: how often what has failed, by its name."""
+
+    def __init__(self, policy: Policy, baselines: Baselines | None) -> None:
+        self.policy = policy
+        self.errors: Counter[str] = Counter()
+        self._judge = Judge(policy, baselines, self._failed)
+
+    def look(self, state: AgentState) -> Judgement:
+        """Return what is made of ``state``."""
+        return self._judge.look(state)
+
+    def baselines(self) -> Baselines:
+        """Return what has been learned."""
+        return self._judge.baselines()
+
+    def _failed(self, name: str, error: Exception) -> None:
+        self.errors[name] += 1
+        if self.errors[name] == 1:
+            logger.error("%s can't be judged: please report this", name, exc_info=error)

@@ -1,0 +1,93 @@
+"""Makes a bundle out of chunks: one state a minute from before, then every state of the last minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from math import inf
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from agent.bundle.format import BundleError, Change, Header, Writer, read
+from agent.bundle.records import CHANGE, STANDING, STATE, USUALS, decoded, encoded, when_of
+from agent.recorder.series import Chunk
+from agent.state import Subject
+
+Raw = tuple[int, bytes]
+BEFORE_SECONDS = 86400.0  # one state a minute from so long before
+
+
+def assemble(path: Path, header: Header, full: list[Chunk], coarse: list[Chunk], since: float) -> int:
+    """Write the bundle at ``path`` and return how many states it has.
+
+    Every state from ``since`` (Unix seconds) on, as far back as there are any; one a minute from before. Raises
+    OSError. What of the chunks can't be read is passed over.
+    """
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        with Writer(partial, header) as writer:
+            states = 0
+            for kind, body in _merged(full, coarse, since):
+                writer.raw(kind, body)
+                states += kind == STATE
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return states
+
+
+def _merged(full: list[Chunk], coarse: list[Chunk], since: float) -> Iterator[Raw]:
+    rest = _from(full, since, inf)
+    head = []
+    for raw in rest:
+        head.append(raw)
+        if raw[0] == STATE:
+            break
+    begins = when_of(head[-1][1]).at if head else inf
+    before = False
+    for raw in _from(coarse, since - BEFORE_SECONDS, begins):
+        before = True
+        yield raw
+    yield from chain(head[-1:] if before else head, rest)
+
+
+def _from(chunks: list[Chunk], since: float, until: float) -> Iterator[Raw]:
+    """Yield the records of the states from ``since`` to before ``until``; first what was known and stood then."""
+    usuals: Raw | None = None
+    standing: dict[tuple[str, Subject], Change] = {}
+    begun = False
+    for kind, body in _records(chunks):
+        if kind == STATE:
+            at = when_of(body).at
+            if at >= until:
+                return
+            if not begun and at >= since:
+                begun = True
+                yield from chain([usuals] if usuals else [], map(encoded, standing.values()))
+        if begun:
+            if kind != STANDING:
+                yield kind, body
+        elif kind == USUALS:
+            usuals = kind, body
+        elif kind in (CHANGE, STANDING):
+            _stand(standing, body)
+
+
+def _stand(standing: dict[tuple[str, Subject], Change], body: bytes) -> None:
+    change = decoded(STANDING, body)
+    if isinstance(change, Change):
+        key = change.verdict.kind, change.verdict.subject
+        if change.verdict.phase == "confirmed":
+            standing[key] = replace(change, standing=True)
+        else:
+            standing.pop(key, None)
+
+
+def _records(chunks: list[Chunk]) -> Iterator[Raw]:
+    for chunk in chunks:
+        try:
+            yield from read(chunk.path).raw()
+        except BundleError:
+            continue  # thrown away meanwhile, or damaged: what comes after it counts all the same

@@ -1,0 +1,122 @@
+"""One series of chunk files: appended to, closed after a while, and thrown away when they are old.
+
+A chunk is a bundle of its own (docs/bundle.md), so that what a crash leaves of the last one can be read up to the tear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.bundle.format import SUFFIX, Header, Writer, cut_tail
+
+MOST_FILES = 400  # of one series: an agent that restarts again and again makes short ones
+_NUMBER = re.compile(r"-(\d{8,12})$")
+
+Raw = tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A file of a series. ``size``: bytes; ``changed``: Unix seconds of its last write."""
+
+    path: Path
+    number: int
+    size: int
+    changed: float
+
+
+class Series:
+    """Chunks ``NAME-NUMBER.kvtide`` in ``folder``, which exists. Methods raise OSError where the disk refuses.
+
+    A new one is begun after ``chunk_seconds`` (monotonic) or ``chunk_bytes``; each stays for ``keep_seconds``.
+    """
+
+    def __init__(self, folder: Path, name: str, *, chunk_seconds: float, chunk_bytes: int, keep_seconds: float) -> None:
+        self._folder = folder
+        self._name = name
+        self._chunk_seconds = chunk_seconds
+        self._chunk_bytes = chunk_bytes
+        self._keep_seconds = keep_seconds
+        self._writer: Writer | None = None
+        self._path: Path | None = None
+        self._ends = 0.0
+
+    def chunks(self) -> list[Chunk]:
+        """Return the files that there are, oldest first."""
+        found = []
+        for path in self._folder.glob(f"{self._name}-*{SUFFIX}"):
+            if number := _NUMBER.search(path.stem):
+                with suppress(FileNotFoundError):
+                    about = path.stat()
+                    found.append(Chunk(path, int(number[1]), about.st_size, about.st_mtime))
+        return sorted(found, key=lambda chunk: chunk.number)
+
+    def repair(self) -> int:
+        """Cut off what a crash has torn, throw away what it has left without a header; return how many were torn."""
+        for chunk in self.chunks()[-1:]:
+            cut = cut_tail(chunk.path)
+            if cut is None:
+                chunk.path.unlink(missing_ok=True)
+            return int(cut != 0)
+        return 0
+
+    def due(self, now: float) -> bool:
+        """Return whether a new chunk has to begin before the next record."""
+        return self._writer is None or now >= self._ends or self._writer.size >= self._chunk_bytes
+
+    def begin(self, header: Header, now: float) -> None:
+        """Close the chunk that is open and begin a new one."""
+        self.close()
+        last = self.chunks()[-1:]
+        path = self._folder / f"{self._name}-{last[0].number + 1 if last else 1:08}{SUFFIX}"
+        try:
+            self._writer = Writer(path, header)
+        except OSError:
+            path.unlink(missing_ok=True)  # a full disk would collect empty ones
+            raise
+        self._path = path
+        self._ends = now + self._chunk_seconds
+
+    def append(self, records: Iterable[Raw]) -> int:
+        """Append to the chunk that is open and return by how many bytes it grew.
+
+        One that can't be written to is given up, for its end may be torn.
+        """
+        writer = self._writer
+        if writer is None:
+            raise OSError("no chunk is open")
+        before = writer.size
+        try:
+            for kind, body in records:
+                writer.raw(kind, body)
+        except OSError:
+            writer.abandon()
+            self._writer = self._path = None
+            raise
+        return writer.size - before
+
+    def close(self) -> None:
+        """End the chunk that is open."""
+        writer, self._writer, self._path = self._writer, None, None
+        if writer is not None:
+            writer.close()
+
+    def throw_away(self, unix_now: float) -> None:
+        """Remove chunks that are older than they may be, and those beyond the greatest number."""
+        for number, chunk in enumerate(reversed(self._closed())):
+            if number >= MOST_FILES or unix_now - chunk.changed > self._keep_seconds:
+                chunk.path.unlink(missing_ok=True)
+
+    def throw_oldest(self) -> bool:
+        """Remove the oldest chunk that is not open; return whether there was one."""
+        for chunk in self._closed():
+            chunk.path.unlink(missing_ok=True)
+            return True
+        return False
+
+    def _closed(self) -> list[Chunk]:
+        return [chunk for chunk in self.chunks() if chunk.path != self._path]

@@ -1,0 +1,207 @@
+"""The slow estimator: what has come over hours and days and stays. It never forecasts, and looks at floors only.
+
+It looks at the time since the floor last was where it began (a plateau before the rise says nothing about the rise).
+It is a leak where both that time and its later half rise surely, the rise does not slow down (a cache that fills
+does), what came stayed, and the level has not been there before (a day's cycle has). Pure Python: some 40 floors, once
+a minute.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+
+from agent.estimators import (
+    Slope,
+    detached,
+    floors,
+    matched,
+    noise,
+    retained,
+    robust_slope,
+    slows_to,
+    steps,
+)
+from agent.signals.tiers import Points, Tiers
+from agent.signals.types import Slow
+
+FLOORS = 40
+LEAST_FLOORS = 8
+FLOOR_SECONDS = 300.0
+LEAST_SECONDS = 1200.0
+RISEN = 0.05  # of the rise: below that it had not begun
+AGREE = 0.5  # of the whole time's slope: what the later half must have
+SLOWS = 0.8  # of its slope at the beginning: what has less at the end levels off
+RECENT = 3  # floors
+EQUAL_SPREAD = 2.0
+STAYED = 0.5  # of what came
+MOST_STAYED = 3.0  # a rise that the slope does not make is a step
+
+# A staircase.
+LEAST_STEPS = 4
+IN_STEPS = 0.8  # of the rise
+FLOATS = 4.0
+STEP_NOISES = 6.0
+LATER = 0.4  # of the rise: in the later half
+TAIL = 0.05  # of the time at the end: whether that comes down again isn't known
+
+
+class SlowTrack:
+    """One number's slow estimate, anew each minute.
+
+    ``settle_seconds``: how long a rise must last to be called a leak; ``least_ratio``: of the whole, how much must have
+    come. ``exact``: the number is of what must not be there at all, such as orphaned blocks, so that there is no cache
+    that fills and no cycle. ``beside``: values come with another that explains them (requests that run): ``at_equal``
+    is the estimate of what does not go up and down with that.
+    """
+
+    def __init__(
+        self, *, settle_seconds: float = 3600.0, least_ratio: float = 0.01, exact: bool = False, offset: float = 0.0
+    ) -> None:
+        self._settle = settle_seconds
+        self._least = least_ratio
+        self._exact = exact
+        self._offset = offset  # so that not all numbers of a node are estimated in the same moment
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all: after a restart, or when the whole has changed."""
+        self._tiers = Tiers()
+        self._due: float | None = None
+        self.slow: Slow | None = None
+        self.at_equal: Slow | None = None
+
+    def add(self, now: float, value: float, whole: float, beside: float | None = None) -> None:
+        """Take a value; ``whole`` is what rates are shares of."""
+        self._tiers.add(now, value, -1.0 if beside is None else beside)
+        if self._due is None:
+            self._due = now + 60.0 + self._offset
+        if now < self._due or whole <= 0:
+            return
+        self._due = now + 60.0
+        points = self._tiers.points()
+        self.slow = self._estimate(points.times, points.values, whole)
+        if beside is None:
+            return
+        self.at_equal = self._at_equal(points, whole)
+        if self.slow is not None and (self.at_equal is None or not self.at_equal.leaks):
+            # It rises, and what explains it rises with it.
+            self.slow = msgspec.structs.replace(self.slow, leaks=False, staircase=0)
+
+    def _at_equal(self, points: Points, whole: float) -> Slow | None:
+        times, values, beside = (
+            [each for each, known in zip(series, points.beside, strict=True) if known >= 0] for series in points
+        )
+        if len(times) < LEAST_FLOORS:
+            return None
+        slow = self._estimate(times, detached(values, beside, times), whole)
+        if slow is None or not (slow.leaks or slow.staircase):
+            return slow
+        # A second opinion, that takes nothing for proportional: of moments at which it was equal.
+        step = max(1, len(times) // 120)
+        slope = matched(times[::step], values[::step], beside[::step], spread=EQUAL_SPREAD)
+        agrees = slope is not None and slope.low > 0 and slope.value >= AGREE * slow.per_hour * whole / 3600
+        return slow if agrees else msgspec.structs.replace(slow, leaks=False, staircase=0)
+
+    def _estimate(self, times: Sequence[float], values: Sequence[float], whole: float) -> Slow | None:
+        if len(times) < LEAST_FLOORS or times[-1] - times[0] < LEAST_SECONDS:
+            return None
+        # What was high in the last minutes may come down yet.
+        end = min(values[bisect_left(times, times[-1] - FLOOR_SECONDS) :])
+        kept = [min(level, end) for level in retained(values)]
+        rise = kept[-1] - kept[0]
+        if rise <= (0.0 if self._exact else max(0.001 * whole, 2 * noise(values))):
+            return _flat(times)
+        begin = bisect_left(kept, kept[0] + RISEN * rise) - 1
+        begin = max(0, min(begin, len(times) - 2))
+        earlier, earlier_values = times[:begin], values[:begin]
+        times, values, kept = times[begin:], values[begin:], kept[begin:]
+        span = times[-1] - times[0]
+        each = max(FLOOR_SECONDS if span >= LEAST_FLOORS * FLOOR_SECONDS else 60.0, span / FLOORS)
+        at, low = floors(times, values, each)
+        if len(at) < LEAST_FLOORS:
+            return _flat(times)
+        half = len(at) // 2
+        whole_slope, later = _slope(at, low), _slope(at[half:], low[half:])
+        made, stayed = whole_slope.value * span, min(low[-RECENT:]) - low[0]
+        ratio = min(1.0, max(0.0, stayed / made)) if made > 0 else 0.0
+        leaks = (
+            whole_slope.low > 0
+            and later.low > 0
+            and later.value >= AGREE * whole_slope.value
+            and STAYED * made <= stayed <= MOST_STAYED * made
+            and span >= self._settle
+            and stayed >= self._least * whole
+            and (self._exact or not (_levels_off(at, low) or _was_there(earlier, earlier_values, low, each)))
+        )
+        return Slow(
+            per_hour=3600 * whole_slope.value / whole,
+            low=3600 * whole_slope.low / whole,
+            high=3600 * whole_slope.high / whole,
+            later_per_hour=3600 * later.value / whole,
+            seconds=span,
+            retained_ratio=ratio,
+            leaks=leaks,
+            staircase=self._staircase(times, values, whole, at, low),
+        )
+
+    def _staircase(
+        self, times: Sequence[float], values: Sequence[float], whole: float, at: Sequence[float], low: Sequence[float]
+    ) -> int:
+        """Return the number of steps of a staircase; zero where it is none.
+
+        Steps that never come down, over the whole time, that make most of the rise. Troughs lie on the treads: where
+        they float above, the level wanders, and what never came back is chance.
+        """
+        span = times[-1] - times[0]
+        cut = bisect_left(times, times[-1] - TAIL * span)
+        if cut < LEAST_FLOORS:
+            return 0
+        known = [*values[: cut - 1], min(values[cut - 1 :])]
+        kept = retained(known)
+        rise = kept[-1] - kept[0]
+        least = max(0.005 * whole if not self._exact else 1.0, STEP_NOISES * noise(values), 0.02 * rise)
+        found = steps(times[: len(kept)], kept, least, max(150.0, span / 200))
+        if len(found) < LEAST_STEPS or rise <= 0:
+            return 0
+        usual = median(step.rise for step in found)
+        above = median(
+            value - kept[min(bisect_left(times, time), len(kept) - 1)] for time, value in zip(at, low, strict=True)
+        )
+        thirds = {min(2, int(3 * (step.at - times[0]) / span)) for step in found}
+        if above > usual / FLOATS or len(thirds) < 3 or sum(step.rise for step in found) < IN_STEPS * rise:
+            return 0
+        if sum(step.rise for step in found if step.at - times[0] > span / 2) < LATER * rise:
+            return 0
+        return len(found)
+
+
+def _flat(times: Sequence[float]) -> Slow:
+    return Slow(
+        per_hour=0.0,
+        low=0.0,
+        high=0.0,
+        later_per_hour=0.0,
+        seconds=times[-1] - times[0],
+        retained_ratio=0.0,
+        leaks=False,
+    )
+
+
+def _slope(times: Sequence[float], values: Sequence[float]) -> Slope:
+    return robust_slope(times, values, least=4) or Slope(0.0, 0.0, 0.0)
+
+
+def _levels_off(times: Sequence[float], values: Sequence[float]) -> bool:
+    left = slows_to(times, values)
+    return left is not None and left < SLOWS
+
+
+def _was_there(times: Sequence[float], values: Sequence[float], low: Sequence[float], each: float) -> bool:
+    """Return whether the floor has been as high before, and came down again."""
+    if not times:
+        return False
+    return max(floors(times, values, each)[1]) >= max(low[-RECENT:])

@@ -1,0 +1,76 @@
+"""Growth of memory that is read every few seconds: devices, allocators, processes, cgroups.
+
+The slope of the floor of some ten minutes and the slow estimate, with the rules that all of them share: a gap is
+evidence of nothing, a new instance or a new size begins anew.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Hashable
+
+from agent.signals.fast import rate_of
+from agent.signals.series import Bins, Pace
+from agent.signals.slow import SlowTrack
+from agent.signals.types import Rate, Slow
+
+LEAST_POINTS = 10
+
+
+class Trend:
+    """One number. ``seconds``: of a bin, ``window``: of the estimate; ``least``: of the whole, what is a rise."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        seconds: float = 15.0,
+        window: float = 600.0,
+        least: float = 0.002,
+        settle_seconds: float = 3600.0,
+        least_ratio: float = 0.01,
+    ) -> None:
+        self._bins = Bins(seconds, window)
+        self._least = least
+        self._pace = Pace()
+        offset = zlib.crc32(name.encode()) % 60
+        self._slow = SlowTrack(settle_seconds=settle_seconds, least_ratio=least_ratio, offset=offset)
+        self._instance: Hashable = None
+        self._begun: float | None = None
+        self.growth: Rate | None = None
+
+    @property
+    def slow(self) -> Slow | None:
+        """The slow estimate."""
+        return self._slow.slow
+
+    @property
+    def last(self) -> float | None:
+        """When a value last came, monotonic."""
+        return self._pace.last
+
+    def seconds(self, now: float) -> float:
+        """Return for how long this instance has been seen."""
+        return 0.0 if self._begun is None else now - self._begun
+
+    def take(self, now: float, value: float | None, whole: float | None, instance: Hashable = None) -> None:
+        """Take a value, None where it is not known; ``whole`` is what rates are shares of."""
+        if value is None or not whole or whole <= 0:
+            return
+        step = self._pace.take(now)
+        if instance != self._instance or self._begun is None:
+            self._instance, self._begun = instance, now
+            self._bins.clear()
+            self._slow.clear()
+            self.growth = None
+        elif step == "gap":
+            self._bins.clear()
+            self.growth = None
+        self._slow.add(now, value, whole)
+        if not self._bins.add(now, value):
+            return
+        times = list(self._bins.times)
+        if len(times) < LEAST_POINTS:
+            self.growth = None
+            return
+        self.growth = rate_of(times, list(self._bins.lows), whole, self._least)

@@ -1,0 +1,101 @@
+"""engine_missing: an engine that was here and is no more, that says nothing, or that has lost processes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from agent.plain import plain
+from agent.retained import count_of
+from agent.state import AgentState, EngineState, Subject, Tier
+from agent.units import human_seconds
+from agent.verdicts.base import Finding, Gone, View
+from engine_hooks.members import WORKER
+
+SILENT_PAGE_SECONDS = 120.0
+SILENT_SECONDS = 30.0
+WHY_SECONDS = 300.0  # what failed so shortly before it went may be why
+
+REMEDY_CRASHED = "Start it again, and read the end of its log first: what ended it may do so again."
+REMEDY_STOPPED = "If somebody stopped it, nothing; otherwise start it again and read the end of its log."
+REMEDY_SILENT = "See what its process does (py-spy dump, the log). If it does not come back, drain it and restart it."
+REMEDY_MEMBER = "See whether that process lives; a worker that died takes the engine with it at the next step."
+
+
+class EngineMissing:
+    """Fires on an engine that went and has no successor, on one that is silent, on workers and API servers that went.
+
+    A stop that left nothing undone is a note at most. What never reported is not missed.
+    """
+
+    kind = "engine_missing"
+    confirm_seconds = 10.0
+    clear_seconds = 0.0
+    of_absence = True
+
+    def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
+        """Yield what is missing; each engine once, a whole one before its parts."""
+        found: dict[str, Finding] = {}
+        for name, finding in (*_gone(view), *_silent(view), *_members(view)):
+            found.setdefault(name, finding)
+        for name, finding in found.items():
+            yield Subject(scope="engine", engine=name), finding
+
+
+def _gone(view: View) -> Iterator[tuple[str, Finding]]:
+    for one in view.gone:
+        if one.role or one.seconds < view.policy.host.gone_seconds:
+            continue
+        evidence = {"gone_seconds": one.seconds}
+        work = (one.running or 0) + (one.waiting or 0)
+        why = _why(view.state, one)
+        how = "has gone" if one.hooked else "does not answer any more"
+        sentence = f"Engine {plain(one.engine)} {how}: for {human_seconds(one.seconds)} nothing has come in its place."
+        if work:
+            evidence["requests_then"] = work
+            sentence += f" It had {count_of(work, 'request')} then."
+        tier: Tier = "page" if why else "warn" if work else "note"
+        remedy = REMEDY_CRASHED if why else REMEDY_STOPPED
+        yield one.engine, Finding(sentence + why, remedy, evidence, tier)
+
+
+def _silent(view: View) -> Iterator[tuple[str, Finding]]:
+    for engine in view.state.engines:
+        age = engine.report_age_seconds
+        if engine.phase != "silent" or age is None or age < SILENT_SECONDS or _starts(engine, view):
+            continue
+        sentence = f"Engine {plain(engine.engine)} has said nothing for {human_seconds(age)}: {plain(engine.reason)}."
+        tier: Tier = "page" if age >= SILENT_PAGE_SECONDS else "warn"
+        yield engine.engine, Finding(sentence, REMEDY_SILENT, {"silent_seconds": age}, tier)
+
+
+def _members(view: View) -> Iterator[tuple[str, Finding]]:
+    for one in view.gone:
+        if not one.role or one.expected is None:
+            continue
+        what = "worker" if one.role == WORKER else "API server"
+        lost = one.expected - one.up
+        sentence = (
+            f"{count_of(lost, what)} of engine {plain(one.engine)} {'has' if lost == 1 else 'have'} gone silent: "
+        )
+        sentence += f"{one.up} of {one.expected} report."
+        evidence: dict[str, float] = {"up": one.up, "expected": one.expected}
+        yield one.engine, Finding(sentence, REMEDY_MEMBER, evidence, "warn", 30.0)
+
+
+def _starts(engine: EngineState, view: View) -> bool:
+    return view.state.at - engine.started_at < view.policy.growth.grace_seconds
+
+
+def _why(state: AgentState, one: Gone) -> str:
+    """Return what ended it, led by a space; empty where nothing is known to have."""
+    since = state.at - one.seconds - WHY_SECONDS
+    for killed in state.host.killed if state.host else ():
+        if killed.engine == one.engine and killed.at >= since:
+            return f" The kernel killed its {killed.role} for want of memory."
+    for failure in state.failures:
+        if failure.engine == one.engine and failure.event.at >= since:
+            kind = failure.event.kind.replace("_", " ")
+            return (
+                f" {failure.judgement.sentence}" if failure.judgement else f" Its last word was of a failure: {kind}."
+            )
+    return ""

@@ -1,0 +1,88 @@
+"""Harm that too little KV memory does to requests: what waits, what was thrown out, in words and in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from agent.retained import count_of, listed
+from agent.signals.types import EngineSignals, Reading
+from agent.state import Tier
+from agent.units import human_seconds
+from agent.verdicts.base import Facts, View
+
+TIERS: tuple[Tier, ...] = ("note", "warn", "page")  # from what nobody is told to what gets somebody up
+
+
+class Harm(NamedTuple):
+    """``severe``: by a number that the policy pages at, not only by being there."""
+
+    words: str
+    evidence: dict[str, float]
+    severe: bool
+
+
+def harm_of(facts: Facts) -> Harm | None:
+    """Return what memory did to requests in the last minute; None where it did nothing, or it can't be told."""
+    signals = facts.signals
+    if signals is None or not signals.harm:
+        return None
+    policy = facts.policy
+    evidence: dict[str, float] = {}
+    words: list[str] = []
+    waiting = _waiting(facts)
+    if waiting:
+        evidence["waiting_requests"] = waiting
+        words.append(f"{count_of(waiting, 'request')} waiting")
+    if signals.preempted_per_minute:
+        evidence["preempted_per_minute"] = signals.preempted_per_minute
+        words.append(f"{count_of(max(1.0, signals.preempted_per_minute), 'preemption')} a minute")
+    if signals.refused_per_minute:
+        evidence["refused_per_minute"] = signals.refused_per_minute
+    latency = signals.latency_p99_seconds
+    if latency is not None and latency >= policy.allocator.latency_warn_seconds:
+        evidence["memory_wait_p99_seconds"] = latency
+        words.append(f"the slowest 1% waited {brief(latency)} for blocks")
+    refusals = facts.reading.consecutive_refusals if facts.reading else None
+    if refusals and refusals >= policy.allocator.failures_in_a_row:
+        evidence["refusals_in_a_row"] = refusals
+        words.append(f"{count_of(refusals, 'refusal')} in a row")
+    severe = (
+        (latency is not None and latency >= policy.allocator.latency_page_seconds)
+        or "refusals_in_a_row" in evidence
+        or signals.queue_above_page_seconds > 0
+        or (signals.rebuild_ratio or 0.0) >= policy.serving.rebuild_page_ratio
+    )
+    return Harm(listed(words) if words else "requests are being refused for memory", evidence, severe)
+
+
+def brief(seconds: float) -> str:
+    """Return a short time as people say it: ``60 ms``, ``2.5 s``."""
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else human_seconds(seconds)
+
+
+def _waiting(facts: Facts) -> int:
+    """Requests that wait for memory, where the engine tells them apart; otherwise all that wait."""
+    reading = facts.reading
+    if reading is not None and reading.waiting_refused is not None:
+        return reading.waiting_refused
+    return facts.waiting
+
+
+def fp8_factor(facts: Facts) -> float:
+    """Return what thresholds of use are multiplied by: with FP8 the same share is more tokens, and fills faster."""
+    told = facts.reading.cache_dtype if facts.reading else ""
+    return facts.policy.fp8_factor if told.lower().startswith("fp8") else 1.0
+
+
+def held_ratio(reading: Reading | None) -> float | None:
+    """Return the share of the pool that is held now."""
+    if reading is None or reading.held is None or not reading.capacity:
+        return None
+    return reading.held / reading.capacity
+
+
+def signals_of(view: View, engine: str) -> EngineSignals | None:
+    """Return the signals of an engine, those of its hooks before those of its page."""
+    found: Iterable[EngineSignals] = (each for each in view.signals.engines if each.engine == engine)
+    return max(found, key=lambda each: each.hooked, default=None)

@@ -1,0 +1,200 @@
+"""host_growth: memory of an engine's process or cgroup grows until the kernel kills it.
+
+Against the cgroup's limit. Pages that the kernel can take back (files) are no growth: the source counts the working
+set, and a cgroup that is mostly files is judged by its processes. A start takes its memory and stops: nothing is judged
+in the policy's window after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from agent.plain import plain
+from agent.policy.types import HostPolicy
+from agent.signals.types import HostSignals
+from agent.sources.host.state import CgroupState, ProcessState
+from agent.state import AgentState, Subject, Tier
+from agent.units import human_bytes, human_seconds
+from agent.verdicts.base import Finding, View
+from agent.verdicts.leaking import shape
+from agent.verdicts.who import worst
+
+ENOUGH = 0.5  # of the window: a rate over less says nothing of it
+WARN_BYTES = 128 * 1024**2  # in ten minutes; less than that ends nobody
+PAGE_BYTES = 1024**3
+FILES = 0.5  # a cgroup with more of files than that may be full of what can be had back
+STALLED_RATIO = 0.2  # share of the last 10 s in which no process of the cgroup could run for want of memory
+LIMIT_RATIO = 0.9
+LIMIT = (
+    "Raise the memory limit of the container or the group if the host has room, or restart the engine in a calm hour "
+    "before the kernel does it. GPU levers (evicting, preempting) free none of it."
+)
+GROWTH = (
+    "Find what grows (py-spy dump, memray attach; requests with images or logprobs are usual), and restart the process "
+    "in a calm hour. GPU levers (evicting, preempting) free none of it."
+)
+
+
+class HostGrowth:
+    """Fires on growth above the policy's rates, on a limit that is near, on a slow leak, and on stalls at the limit."""
+
+    kind = "host_growth"
+    confirm_seconds = 60.0
+    clear_seconds = 300.0
+    of_absence = False
+
+    def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
+        """Yield the processes, and the cgroups by the first of their processes, that grow."""
+        return worst(_all(view))
+
+
+def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
+    host = view.state.host
+    for row in view.signals.host:
+        finding = _of(row, view)
+        if finding is not None:
+            yield _subject(row), finding
+    for cgroup in host.cgroups if host is not None else ():
+        finding = _stalled(cgroup)
+        if finding is not None:
+            yield _subject(cgroup), finding
+
+
+def _subject(row: HostSignals | CgroupState) -> Subject:
+    # Of the host: its source sees it, whether that process reports to us or not.
+    return Subject(scope="host", engine=row.engine, process=f"{row.role}/{row.rank}")
+
+
+def _of(row: HostSignals, view: View) -> Finding | None:
+    limits, textbook = view.policy.host, view.policy.profile == "textbook"
+    if not textbook and (_starting(row, view.state, limits) or _files(row, view)):
+        return None
+    tier = _by_rate(row, limits, textbook=textbook)
+    soon = row.limit_seconds
+    if soon is not None and tier is not None and soon.seconds < limits.limit_seconds:
+        tier = "page"
+    if tier is None and row.slow is not None and row.slow.leaks:
+        tier = "warn"
+    if tier is None:
+        return None
+    return Finding(
+        _sentence(row), LIMIT if row.limit_bytes is not None and soon is not None else GROWTH, _evidence(row), tier=tier
+    )
+
+
+def _by_rate(row: HostSignals, limits: HostPolicy, *, textbook: bool) -> Tier | None:
+    rate, size = row.growth, row.bytes
+    if rate is None or size is None or rate.low <= 0 or rate.seconds < ENOUGH * limits.warn_seconds:
+        return None
+    grown = rate.per_minute * size * limits.warn_seconds / 60
+    if rate.per_minute > limits.page_per_minute and (textbook or grown >= PAGE_BYTES):
+        return "page"
+    if rate.per_minute > limits.warn_per_minute and (textbook or grown >= WARN_BYTES):
+        return "warn"
+    soon = row.limit_seconds
+    # A slow rate on a great size can still be at the limit soon.
+    near = soon is not None and soon.seconds < limits.limit_seconds
+    return "page" if near and (textbook or grown >= WARN_BYTES) else None
+
+
+def _starting(row: HostSignals, state: AgentState, limits: HostPolicy) -> bool:
+    """Whether the process, or the first of the cgroup, has just been started: it loads and warms up."""
+    process = _process(row, state)
+    return (
+        process is not None
+        and process.started_at is not None
+        and state.at - process.started_at < 2 * limits.warn_seconds
+    )
+
+
+def _process(row: HostSignals, state: AgentState) -> ProcessState | None:
+    for process in state.host.processes if state.host is not None else ():
+        if (process.engine, process.role, process.rank) == (row.engine, row.role, row.rank):
+            return process
+    return None
+
+
+def _files(row: HostSignals, view: View) -> bool:
+    """Whether what a cgroup grows by can be files, which the kernel takes back: they are that much, and its processes
+    don't grow by as much as half of it.
+    """
+    if row.what != "cgroup" or view.state.host is None:
+        return False
+    who = (row.engine, row.role, row.rank)
+    cgroup = next((each for each in view.state.host.cgroups if (each.engine, each.role, each.rank) == who), None)
+    parts = (cgroup.parts or {}) if cgroup is not None else {}
+    if row.bytes is None or "file" not in parts:
+        return False
+    files, grown = parts["file"] - parts.get("shmem", 0), _grown(row)
+    if files < grown:
+        return False
+    own = [each for each in view.signals.host if each.what == "process" and each.engine == row.engine]
+    return sum(map(_grown, own)) < grown / 2 if own else files > FILES * row.bytes
+
+
+def _grown(row: HostSignals) -> float:
+    """Bytes that came over the time that the estimates are of, zero where they may be none."""
+    size, rate, slow = row.bytes or 0, row.growth, row.slow
+    fast = size * rate.per_minute * rate.seconds / 60 if rate is not None and rate.low > 0 else 0.0
+    return max(fast, size * slow.per_hour * slow.seconds / 3600 if slow is not None and slow.leaks else 0.0)
+
+
+def _stalled(cgroup: CgroupState) -> Finding | None:
+    pressure, limit, current = cgroup.pressure, cgroup.limit_bytes, cgroup.limit_current_bytes
+    if (
+        pressure is None
+        or pressure.full_ratio < STALLED_RATIO
+        or not limit
+        or current is None
+        or current < LIMIT_RATIO * limit
+    ):
+        return None
+    return Finding(
+        f"The processes of engine {plain(cgroup.engine)} stood still for memory {pressure.full_ratio:.0%} of the last "
+        f"10 s: their group holds {human_bytes(current)} of {human_bytes(limit)} that it may hold.",
+        LIMIT,
+        {"stalled_ratio": pressure.full_ratio, "limit_bytes": limit, "used_bytes": current},
+        tier="warn",
+    )
+
+
+def _sentence(row: HostSignals) -> str:
+    who = f"engine {plain(row.engine)}'s {plain(row.role)} {row.rank}"
+    what = f"The memory group of {who}" if row.what == "cgroup" else f"Host memory of {who}"
+    size = "" if row.bytes is None else f", {human_bytes(row.bytes)} now,"
+    rate, slow = row.growth, row.slow
+    if slow is not None and slow.leaks and (rate is None or rate.per_minute <= 0 or rate.low <= 0):
+        by = _amount(slow.per_hour, row.bytes, "an hour")
+        grows = f"grows by {by}, for {human_seconds(slow.seconds)} now{shape(slow)}"
+    elif rate is not None:
+        by = _amount(rate.per_minute, row.bytes, "a minute")
+        grows = f"grows by {by} ({rate.per_minute:.1%}), over {human_seconds(rate.seconds)}"
+    else:
+        grows = "grows"
+    text = f"{what}{size} {grows}."
+    if row.limit_bytes is not None and row.limit_ratio is not None:
+        text += f" {row.limit_ratio:.0%} of its limit of {human_bytes(row.limit_bytes)} are used"
+        text += (
+            f"; at this rate it is reached in {human_seconds(row.limit_seconds.seconds)}." if row.limit_seconds else "."
+        )
+    elif row.limit_seconds is not None:
+        text += f" At this rate the host's memory is out in {human_seconds(row.limit_seconds.seconds)}."
+    return text
+
+
+def _amount(ratio: float, size: int | None, per: str) -> str:
+    return f"{ratio:.1%} {per}" if size is None else f"{human_bytes(ratio * size)} {per}"
+
+
+def _evidence(row: HostSignals) -> dict[str, float]:
+    known: dict[str, float | None] = {
+        "bytes": row.bytes,
+        "ratio_per_minute": row.growth.per_minute if row.growth is not None else None,
+        "seconds": row.growth.seconds if row.growth is not None else None,
+        "ratio_per_hour": row.slow.per_hour if row.slow is not None else None,
+        "steps": row.slow.staircase or None if row.slow is not None else None,
+        "limit_bytes": row.limit_bytes,
+        "limit_ratio": row.limit_ratio,
+        "limit_seconds": row.limit_seconds.seconds if row.limit_seconds is not None else None,
+    }
+    return {name: value for name, value in known.items() if value is not None}

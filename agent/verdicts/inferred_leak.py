@@ -1,0 +1,60 @@
+"""A leak where blocks can't be compared with their holders: inferred from what stays held, and said to be so."""
+
+from __future__ import annotations
+
+from agent.retained import NO_LEASE_SECONDS
+from agent.signals.types import EngineSignals
+from agent.units import human_seconds
+from agent.verdicts.base import Facts, Finding
+
+REST_RATIO = 0.002  # of the pool: less at rest is a rounding
+PAGE_RATIO = 0.5
+STEPS = 4
+
+PROOF = "This is inferred from how much stays held; hooks (kvtide installed beside the engine) would tell whose it is."
+REMEDY = (
+    "If a connector or an offload tier may keep blocks for so long, look there first. Otherwise only a restart brings "
+    "them back: resetting the prefix cache frees none that is held. If all is free after a restart, it was a leak."
+)
+
+
+def inferred(facts: Facts) -> Finding | None:
+    """Return a leak that shows at rest, or as growth over hours that requests don't account for; None where none does.
+
+    Blocks that are kept for ten minutes at rest are past any lease that connectors have.
+    """
+    signals = facts.signals
+    if signals is None:
+        return None
+    return _at_rest(signals) or _over_hours(signals, facts)
+
+
+def _at_rest(signals: EngineSignals) -> Finding | None:
+    ratio, seconds = signals.idle_floor_ratio, signals.idle_floor_seconds
+    if ratio is None or ratio < REST_RATIO or seconds < NO_LEASE_SECONDS:
+        return None
+    share = f"{ratio:.0%}" if ratio >= 0.1 else f"{ratio:.1%}"
+    return Finding(
+        f"Nothing has run or waited for {human_seconds(seconds)}, and {share} of the KV pool is still held: "
+        f"probably leaked. {PROOF}",
+        REMEDY,
+        {"idle_held_ratio": ratio, "idle_seconds": seconds},
+        "page" if ratio >= PAGE_RATIO else "warn",
+    )
+
+
+def _over_hours(signals: EngineSignals, facts: Facts) -> Finding | None:
+    slow = signals.slow_unexplained
+    if slow is None or slow.per_hour <= 0 or not (slow.leaks or slow.staircase >= STEPS):
+        return None
+    evidence = {"leaked_ratio_per_hour": slow.per_hour, "over_seconds": slow.seconds}
+    sentence = f"Held blocks rise by {slow.per_hour:.1%} of the pool an hour, and requests do not account for it"
+    if slow.staircase >= STEPS:
+        evidence["steps"] = slow.staircase
+        sentence += f", in {slow.staircase} steps that never came down"
+    full = (1 - use) / slow.per_hour * 3600 if (use := signals.use_ratio) is not None and slow.per_hour > 0 else None
+    if full is not None:
+        evidence["exhaustion_seconds"] = full
+        sentence += f"; at this rate the pool is full in {human_seconds(full)}"
+    page = full is not None and full < facts.policy.host.limit_seconds
+    return Finding(f"{sentence}: probably leaked. {PROOF}", REMEDY, evidence, "page" if page else "warn")

@@ -1,0 +1,338 @@
+"""Engines without hooks: only their own pages are read, by the code that reads them live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from agent.sources.scrape.engines import Engines
+from agent.sources.scrape.families import Reading
+from agent.sources.scrape.history import History
+from agent.sources.scrape.page import Rejected, RowKey
+from agent.sources.scrape.scraper import Report, Seen
+from agent.sources.scrape.state import ScrapedEngine
+from agent.sources.scrape.targets import Target
+from agent.state import Subject
+from bench.corpus.blocks import lose
+from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
+from bench.corpus.engine import Engine
+from bench.corpus.healthy import Serving
+from bench.corpus.scenario import Label, Made, Recipe
+
+ENGINE = Subject(scope="engine", engine="s")
+_OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workload_shift", "kv_stall"})
+
+
+class Page:
+    """The page of an engine, read each ``period`` seconds; ``bend`` changes what is on it."""
+
+    def __init__(self, rng: Random, engine: Engine, period: float) -> None:
+        self.rng, self.engine, self.period = Random(rng.getrandbits(64)), engine, period
+        self.bend: Callable[[dict[str, float | None]], None] = lambda values: None
+        self.down = self.bad_page = ""
+        self.known = ("usage", "running", "waiting", "preemptions", "prompt", "generation", "prefix")
+        self._history = History()
+        self._report = Report(phase="down", reason="not read yet", rows={})
+        self._read = -1e9
+        self._bad: dict[str, int] = {}
+        self._key = RowKey("vllm", "s", "0", "")
+        self._info = {"num_gpu_blocks": str(engine.capacity + 1), "block_size": "16"}
+        # To the source's own code this is the reader of one server.
+        self._targets = {("s",): Target(scraper=self, url="http://127.0.0.1:8000", name="s")}  # type: ignore[arg-type]
+        self._engines = Engines()
+
+    def values(self) -> dict[str, float | None]:
+        """Return what the engine would write."""
+        engine = self.engine
+        asked = sum(tenant.prompt_tokens for tenant in engine.tenants)
+        hit = sum(tenant.prompt_tokens * tenant.reuse for tenant in engine.tenants)
+        return {
+            "usage": min(1.0, (engine.used + engine.kept) / engine.capacity),
+            "running": float(len(engine.running)),
+            "waiting": float(len(engine.waiting) + engine.unfit),
+            "preemptions": float(engine.preempted),
+            "prompt_tokens": float(asked),
+            "generation_tokens": float(int(sum(tenant.generated for tenant in engine.tenants))),
+            "prefix_queries": float(asked),
+            "prefix_hits": float(int(hit)),
+        }
+
+    def state(self, tick: Tick) -> ScrapedEngine:
+        """Return what is known of the engine at ``tick``."""
+        if tick.t - self._read >= self.period - 0.01:
+            self._read = tick.t
+            self._scrape(tick)
+        (engine,), _ = self._engines.of(self._targets, tick.monotonic)
+        return engine
+
+    def report(self) -> Report:
+        """Return what is known now."""
+        return self._report
+
+    def _scrape(self, tick: Tick) -> None:
+        before = self._report
+        if self.down or self.bad_page:
+            self._report = Report(
+                phase="down" if self.down else "bad_page",
+                reason=self.down or self.bad_page,
+                rows=before.rows,
+                scrapes=before.scrapes + 1,
+                failures=before.failures + 1,
+                taken=before.taken,
+            )
+            return
+        values = self.values()
+        self.bend(values)
+        rejected = []
+        for name, value in values.items():
+            if value is not None and (value < 0 or (name == "usage" and value > 1)):
+                rejected.append(Rejected(name, value, "negative" if value < 0 else "above_one"))
+                self._bad[rejected[-1].reason] = self._bad.get(rejected[-1].reason, 0) + 1
+                values[name] = None
+        reading = Reading(**values)
+        trend = self._history.add(tick.monotonic, reading)
+        self._report = Report(
+            phase="up",
+            reason="",
+            rows={self._key: Seen(reading, trend, self._info, tuple(rejected), dict(self._bad))},
+            scrapes=before.scrapes + 1,
+            failures=before.failures,
+            seconds=0.01,
+            taken=tick.monotonic,
+        )
+
+
+class Hookless(Serving):
+    """A node whose only engine has a page and no hooks."""
+
+    def __init__(
+        self, rng: Random, clock: Clock, *, load: float | None = None, period: float | None = None, **more: object
+    ) -> None:
+        super().__init__(rng, clock, load=load, **more)  # type: ignore[arg-type]
+        self.engine.name = "s"
+        for process in self.processes:
+            process.engine = "s"
+        self.cgroup.engine = "s"
+        self.workers["s"] = self.workers.pop("m")
+        self.page = Page(
+            rng, self.engine, max(clock.period, rng.choice((1.0, 1.0, 5.0, 15.0)) if period is None else period)
+        )
+        self.pages.append(self.page.state)
+        self.hookless = True
+
+
+def overload(rng: Random) -> Made:
+    """The queue grows behind a full pool."""
+    clock = Clock(rng, 18 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock, load=0.6, daily=False, capacity=8_000)
+    onset, times = rng.uniform(6, 10) * MINUTE, rng.uniform(3, 5)
+
+    def act(tick: Tick) -> None:
+        node.times = times if tick.t >= onset else 1.0
+
+    label = Label("kv_pressure", clock.monotonic(onset), None, ENGINE, 5 * MINUTE, _OF_LOAD)
+    return Made(node.run(act), (label,))
+
+
+def standstill(rng: Random) -> Made:
+    """Nothing runs, requests wait, for the better part of an hour (vllm-metal#479: use 0.0; vllm-ascend#8326: full)."""
+    clock = Clock(rng, 15 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock, load=0.4)
+    onset, keep = rng.uniform(5, 8) * MINUTE, rng.random() < 0.5
+    begun = [False]
+
+    def act(tick: Tick) -> None:
+        if tick.t >= onset and not begun[0]:
+            begun[0] = True
+            node.engine.stalled_by, node.engine.unfit = "memory", rng.randint(1, 6)
+            if not keep:
+                node.engine.abort_all()
+
+    # Those who come while nothing goes on still queue, so that the page itself is alive.
+    implied = frozenset({"kv_pressure", "kv_orphan", "sensor_stale"})
+    return Made(node.run(act), (Label("kv_stall", clock.monotonic(onset), None, ENGINE, 120.0, implied),))
+
+
+def frozen(rng: Random) -> Made:
+    """After a mass abort the same values for ever (vllm#22545: 106 running, 90.4 %, no token)."""
+    clock = Clock(rng, 14 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock, load=0.6)
+    onset = rng.uniform(5, 8) * MINUTE
+    kept: dict[str, float | None] = {}
+
+    def bend(values: dict[str, float | None]) -> None:
+        if kept:
+            values.update(kept)
+
+    node.page.bend = bend
+
+    def act(tick: Tick) -> None:
+        if tick.t >= onset and not kept:
+            kept.update(node.page.values())
+            kept["running"] = max(1.0, kept["running"] or 0.0)
+
+    return Made(
+        node.run(act), (Label("sensor_stale", clock.monotonic(onset), None, ENGINE, 120.0, frozenset({"kv_stall"})),)
+    )
+
+
+def impossible(rng: Random) -> Made:
+    """Use below zero or above one, again and again (vllm-ascend#10048: -0.3875)."""
+    clock = Clock(rng, 11 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock, load=0.5)
+    onset, value = rng.uniform(4, 7) * MINUTE, rng.choice((-0.3875395987328405, -0.02, 1.7, 87.59, -12.0))
+    now = [0.0]
+
+    def bend(values: dict[str, float | None]) -> None:
+        if now[0] >= onset:
+            values["usage"] = value
+
+    node.page.bend = bend
+
+    def act(tick: Tick) -> None:
+        now[0] = tick.t
+
+    return Made(node.run(act), (Label("bad_metric", clock.monotonic(onset), None, ENGINE, 120.0),))
+
+
+def impossible_once(rng: Random) -> Made:
+    """One sample that can't be (TensorRT-LLM#11922: briefly negative): nothing to get up for."""
+    clock = Clock(rng, 15 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock, load=0.5, period=1.0)
+    when = [rng.uniform(0.2, 0.8) * clock.seconds]
+
+    def bend(values: dict[str, float | None]) -> None:
+        if when[0] and now[0] >= when[0]:
+            when[0] = 0.0
+            values["usage"] = -0.003
+
+    now = [0.0]
+    node.page.bend = bend
+
+    def act(tick: Tick) -> None:
+        now[0] = tick.t
+
+    return Made(node.run(act))
+
+
+def idle_floor(rng: Random) -> Made:
+    """Use stays although nothing runs, higher each time (vllm#27073: near 100 % for 6 h until a restart)."""
+    clock = Clock(rng, 5 * HOUR, 10.0)
+    node = Hookless(rng, clock, load=0.3, capacity=20_000, daily=False, period=10.0)
+    onset, each = rng.uniform(0.5, 1.2) * HOUR, rng.uniform(0.002, 0.02)
+    next_at = [onset]
+
+    def act(tick: Tick) -> None:
+        node.times = 0.0 if tick.t % (20 * MINUTE) > 15 * MINUTE else 1.0
+        if tick.t >= next_at[0]:
+            next_at[0] += rng.expovariate(1 / 150.0)
+            if node.engine.kept < 0.7 * node.engine.capacity:
+                lose(node.engine, rng, int(each * node.engine.capacity), tick.t)
+
+    label = Label("kv_orphan", clock.monotonic(onset), None, ENGINE, 2.5 * HOUR, _OF_LOAD)
+    return Made(node.run(act), (label,))
+
+
+def unreachable(rng: Random) -> Made:
+    """No page comes any more: the server is gone, or what answers is not one."""
+    clock = Clock(rng, 15 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock)
+    onset = rng.uniform(5, 8) * MINUTE
+    bad = rng.random() < 0.4
+
+    def act(tick: Tick) -> None:
+        if tick.t >= onset:
+            node.page.down = "" if bad else "connection refused"
+            node.page.bad_page = "the page is empty" if bad else ""
+
+    kind = "sensor_stale" if bad else "engine_missing"
+    implied = frozenset({"sensor_stale", "engine_missing", "bad_metric"})
+    return Made(node.run(act), (Label(kind, clock.monotonic(onset), None, ENGINE, 3 * MINUTE, implied),))
+
+
+def page_lost_for_a_moment(rng: Random) -> Made:
+    """A scrape or two fail while the server is busy."""
+    clock = Clock(rng, 16 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock)
+    every, long = rng.uniform(200, 500), rng.uniform(2, 12)
+
+    def act(tick: Tick) -> None:
+        node.page.down = "no answer within 5.0 s" if tick.t % every < long else ""
+
+    return Made(node.run(act))
+
+
+def renamed(rng: Random) -> Made:
+    """An upgrade takes metrics away or calls them otherwise: what is not there says nothing."""
+    clock = Clock(rng, 18 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock)
+    gone = rng.sample(("usage", "preemptions", "generation_tokens", "waiting", "prefix_queries"), rng.randint(1, 3))
+    when, now = rng.uniform(5, 10) * MINUTE, [0.0]
+
+    def bend(values: dict[str, float | None]) -> None:
+        if now[0] >= when:
+            values.update(dict.fromkeys(gone))
+
+    node.page.bend = bend
+
+    def act(tick: Tick) -> None:
+        now[0] = tick.t
+
+    return Made(node.run(act))
+
+
+def restarted(rng: Random) -> Made:
+    """One restart: counters begin again, the pool is empty, the page is away for a minute."""
+    clock = Clock(rng, 30 * MINUTE, period_of(rng), quiet=True)
+    node = Hookless(rng, clock)
+    when, long = rng.uniform(8, 12) * MINUTE, rng.uniform(30, 75)
+    done = [False]
+
+    def act(tick: Tick) -> None:
+        away = when <= tick.t < when + long
+        node.page.down = "connection refused" if away else ""
+        if away and not done[0]:
+            done[0] = True
+            node.restart(node.engine, tick)
+
+    return Made(node.run(act))
+
+
+def by_day_and_night(rng: Random) -> Made:
+    """A day and a half of ordinary traffic, seen each 15 to 30 seconds."""
+    clock = Clock(rng, 36 * HOUR, 30.0)
+    return Made(Hookless(rng, clock, load=rng.uniform(0.3, 0.75), period=1.0).run())
+
+
+def long_generation(rng: Random) -> Made:
+    """One answer that grows for minutes, 3.4 to 6.4 % in four and a half (vllm#31353)."""
+    clock = Clock(rng, 15 * MINUTE, period_of(rng))
+    node = Hookless(rng, clock, load=0.02, capacity=20_000, period=10.0)
+    come = rng.uniform(2, 4) * MINUTE
+    begun = [False]
+
+    def act(tick: Tick) -> None:
+        if tick.t >= come and not begun[0]:
+            begun[0] = True
+            request = node.tenants[0].draw(rng)
+            request.output = rng.randint(30_000, 80_000)
+            request.reach(float(request.prompt))
+            node.engine.running.append(request)
+
+    return Made(node.run(act))
+
+
+RECIPES = (
+    Recipe("page: overload", "pages", "kv_pressure", overload, 2, 4),
+    Recipe("page: standstill", "pages", "kv_stall", standstill, 2, 5),
+    Recipe("page: frozen", "pages", "sensor_stale", frozen, 3, 7),
+    Recipe("page: impossible", "pages", "bad_metric", impossible, 4, 12),
+    Recipe("page: idle floor", "pages", "kv_orphan", idle_floor, 2, 4, long=True),
+    Recipe("page: unreachable", "pages", "engine_missing", unreachable, 3, 6),
+    Recipe("page: impossible once", "pages", "", impossible_once, 2, 10),
+    Recipe("page: lost for a moment", "pages", "", page_lost_for_a_moment, 2, 8),
+    Recipe("page: renamed", "pages", "", renamed, 2, 12),
+    Recipe("page: restarted", "pages", "", restarted, 2, 10),
+    Recipe("page: by day and night", "pages", "", by_day_and_night, 1, 4, long=True),
+    Recipe("page: long generation", "pages", "", long_generation, 2, 8),
+)

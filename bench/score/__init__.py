@@ -1,0 +1,1 @@
+"""How well the verdicts are: the labelled corpus judged in both profiles, counted, with confidence intervals."""

@@ -1,0 +1,123 @@
+"""Host memory of engines that grows until the kernel ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agent.policy.types import TEXTBOOK
+from agent.signals.types import Forecast, HostSignals, NodeSignals
+from agent.sources.host.state import PressureState
+from agent.state import AgentState
+from tests.unit.timeline import GIB, MIB, UNIX, cgroup, engine, host, process, state, times
+from tests.unit.told import Told, host_signals, node, rate, slow
+
+KIND = "host_growth"
+SOON = Forecast(seconds=1200.0, low=1000.0, high=1500.0, condition="")
+
+
+def states(seconds: float = 100, **parts: Any) -> Iterator[AgentState]:
+    values: dict[str, Any] = {"engines": (engine(),), "host": host(processes=(process(8 * GIB),))}
+    for t in times(seconds):
+        yield state(t, **values | parts)
+
+
+def group(**changes: Any) -> HostSignals:
+    values = {"what": "cgroup", "limit_bytes": 16 * GIB, "limit_ratio": 0.5}
+    return host_signals(**values | changes)
+
+
+def test_it_says_how_fast_and_when_the_limit_is_reached() -> None:
+    found = Told(KIND, node(host=group(growth=rate(0.02), limit_seconds=SOON))).last(states())
+    assert found is not None
+    assert (found.phase, found.tier, str(found.subject)) == ("confirmed", "page", "m core/0")
+    assert found.sentence == (
+        "The memory group of engine m's core 0, 8.0 GiB now, grows by 163.8 MiB a minute (2.0%), over 10 min. 50% of "
+        "its limit of 16.0 GiB are used; at this rate it is reached in 20 min."
+    )
+    assert found.remedy.startswith("Raise the memory limit")
+    assert "free none of it" in found.remedy
+
+
+@pytest.mark.parametrize(("per_minute", "tier"), [(0.0099, None), (0.0101, "warn"), (0.0299, "warn"), (0.0301, "page")])
+def test_by_its_rate(per_minute: float, tier: str | None) -> None:
+    found = Told(KIND, node(host=host_signals(growth=rate(per_minute)))).last(states())
+    assert (found and found.tier) == tier
+
+
+def test_a_slow_leak_and_a_staircase_are_told_and_get_nobody_up() -> None:
+    found = Told(KIND, node(host=host_signals(slow=slow(0.02, staircase=6)))).last(states())
+    assert found is not None
+    assert (found.phase, found.tier) == ("confirmed", "warn")
+    assert "grows by 163.8 MiB an hour, for 6 h 0 min now, in 6 steps that never came down" in found.sentence
+    assert found.remedy.startswith("Find what grows")
+
+
+def test_standing_still_at_the_limit_is_told() -> None:
+    pressure = PressureState(some_ratio=0.9, full_ratio=0.6, some_seconds=100.0, full_seconds=60.0)
+    full = host(cgroups=(cgroup(15 * GIB, 16 * GIB, pressure=pressure),))
+    found = Told(KIND).last(states(host=full))
+    assert found is not None
+    assert "stood still for memory 60% of the last 10 s: their group holds 15.0 GiB of 16.0 GiB" in found.sentence
+    roomy = host(cgroups=(cgroup(8 * GIB, 16 * GIB, pressure=pressure),))
+    assert Told(KIND).last(states(host=roomy)) is None
+
+
+@pytest.mark.parametrize("why", ["start", "page cache", "short", "unsure", "little", "plateau", "far", "rest"])
+def test_what_looks_like_it_and_is_not(why: str) -> None:
+    row, there = host_signals(growth=rate(0.05)), host(processes=(process(8 * GIB),))
+    if why == "start":  # loading weights: fast, and over soon
+        there = host(processes=(process(8 * GIB, started_at=UNIX - 600),))
+    elif why == "page cache":  # files are read; the kernel takes that back
+        row = group(growth=rate(0.05), limit_seconds=SOON)
+        there = host(cgroups=(cgroup(12 * GIB, 16 * GIB, parts={"anon": 3 * GIB, "file": 9 * GIB, "shmem": GIB}),))
+    elif why == "short":
+        row = host_signals(growth=rate(0.05, seconds=240.0))
+    elif why == "unsure":
+        row = host_signals(growth=rate(0.05, low=-0.01))
+    elif why == "little":  # an API server of 300 MiB that fills its caches
+        row = host_signals(bytes=300 * MIB, growth=rate(0.03))
+    elif why == "plateau":
+        row = host_signals(slow=slow(leaks=False))
+    elif why == "far":
+        row = group(growth=rate(0.005), limit_seconds=Forecast(seconds=9e3, low=8e3, high=None, condition=""))
+    else:
+        row = host_signals(growth=rate(0.0))
+    assert Told(KIND, node(host=row)).last(states(host=there)) is None
+
+
+def test_a_group_full_of_shared_memory_is_not_full_of_files() -> None:
+    row = group(growth=rate(0.05), limit_seconds=SOON)
+    there = host(cgroups=(cgroup(12 * GIB, 16 * GIB, parts={"anon": 3 * GIB, "file": 9 * GIB, "shmem": 8 * GIB}),))
+    assert Told(KIND, node(host=row)).last(states(host=there)) is not None
+
+
+def test_the_textbook_judges_growth_alone() -> None:
+    row = node(host=host_signals(bytes=300 * MIB, growth=rate(0.02)))
+    found = Told(KIND, row, TEXTBOOK).last(states())
+    assert found is not None
+    assert found.tier == "warn"
+
+
+def test_a_process_and_its_group_are_one_verdict_the_worse() -> None:
+    both = (host_signals(growth=rate(0.02)), group(growth=rate(0.02), limit_seconds=SOON))
+    found = Told(KIND, node(host=both)).last(states())
+    assert found is not None
+    assert found.tier == "page"
+
+
+def test_its_life_while_the_host_is_not_read() -> None:
+    def given(now: AgentState) -> NodeSignals:
+        return node(host=host_signals(growth=rate(0.05))) if 10 <= now.at - UNIX < 200 else NodeSignals()
+
+    def seen() -> Iterator[AgentState]:
+        for t in times(800):
+            yield state(t, engines=(engine(),), host=None if 200 <= t < 600 else host())
+
+    told = Told(KIND, given)
+    phases = {now.at - UNIX: [each.phase for each in told.look(now)] for now in seen()}
+    assert (phases[69], phases[70]) == (["suspect"], ["confirmed"])
+    assert phases[599] == ["confirmed"], "held while it can't be seen"
+    assert (phases[600], phases[700]) == (["resolved"], [])
