@@ -138,7 +138,8 @@ class TenantRow(Message, frozen=True, kw_only=True):
 
 
 class AllocationRow(Message, frozen=True, kw_only=True):
-    """How blocks are obtained. ``block_seconds``: one call that takes blocks out of the free queue.
+    """How blocks are obtained. ``block_seconds``: one call that takes blocks out of the free queue, of those
+    made in one step of seventeen.
 
     ``blocks_taken_total``: out of the free queue, by such a call or by a prefix hit. ``wait_seconds``: from a request's
     first refused attempt to its success. ``refused_total``: attempts to admit a request that memory refused;

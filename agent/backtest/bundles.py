@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.backtest.result import Label
-from agent.bundle.format import read
+from agent.bundle.format import Change, Usuals, read
 from agent.state import AgentState
 
 
@@ -17,10 +17,11 @@ class BundleFeed:
         self._name = str(path)
         self._bundle = read(path)
 
-    def states(self) -> Iterator[tuple[str, AgentState]]:
-        """Yield the states."""
-        for state in self._bundle.states():
-            yield self._name, state
+    def records(self) -> Iterator[tuple[str, AgentState | Usuals]]:
+        """Yield the states, and what the live judge had learned; not what it said of them."""
+        for record in self._bundle.records():
+            if not isinstance(record, Change):
+                yield self._name, record
 
     def labels(self) -> tuple[Label, ...] | None:
         """Return the truth that the bundle carries, None where it carries none."""

@@ -56,6 +56,11 @@ class Episodes:
                 known = self._open[key] = _Open(suspected_at=verdict.since + shift, seen_at=at)
             known.take(verdict, at, shift)
 
+    def end(self, at: float, ending: str) -> None:
+        """What judged has ended at ``at``: so have its verdicts."""
+        for key in list(self._open):
+            self._close(key, at, ending)
+
     def finish(self) -> tuple[tuple[Episode, ...], tuple[Passed, ...]]:
         """Return the episodes in the order of their confirmation, and what was suspected and went away.
 

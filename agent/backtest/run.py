@@ -14,9 +14,11 @@ from agent.backtest.harm import HarmLog
 from agent.backtest.labels import found, marked
 from agent.backtest.result import Backtest, Episode, History, Label, Outcome, Total
 from agent.backtest.watch import Watch
-from agent.judge import Judge
+from agent.bundle.format import Usuals
 from agent.policy.file import differences, of_profile
 from agent.policy.types import Policy
+from agent.replay.bundles import AGENT_ENDED
+from agent.replay.fold import Fold
 from agent.state import AgentState
 
 _DAY = 86_400.0
@@ -32,8 +34,8 @@ class Named(NamedTuple):
 class Feed(Protocol):
     """Where states come from: one bundle, or one Prometheus with many targets."""
 
-    def states(self) -> Iterator[tuple[str, AgentState]]:
-        """Yield states with the name of their history, within each in the order of their monotonic times."""
+    def records(self) -> Iterator[tuple[str, AgentState | Usuals]]:
+        """Yield states with the name of their history, in their order; and what an agent had learned before them."""
         ...
 
     def labels(self) -> tuple[Label, ...] | None:
@@ -45,34 +47,49 @@ class Feed(Protocol):
         ...
 
 
-class _Fold:
+class _History:
     """One history. ``offset``: from the states' monotonic clock to the times that are shown."""
 
-    def __init__(self, name: str, policies: Sequence[Named], first: AgentState) -> None:
+    def __init__(self, name: str, policies: Sequence[Named]) -> None:
         self._name = name
-        self._offset = first.at - first.monotonic
-        self._tracks = [(each, Judge(each.policy), Episodes()) for each in policies]
+        self._tracks = [(each.name, Fold(each.policy), Episodes()) for each in policies]
         self._harm = HarmLog()
         self._watch = Watch()
         self._engines: dict[str, None] = {}
+        self._lives = 0
+        self._offset = self._first_offset = 0.0
 
-    def take(self, state: AgentState) -> None:
-        """Judge the next state by each policy."""
-        at = state.monotonic + self._offset
-        self._watch.take(at)
-        for number, (_, judge, episodes) in enumerate(self._tracks):
-            judgement = judge.look(state)
-            episodes.take(judgement, at)
-            if not number:  # what harms is the same whatever one thinks of it
-                self._harm.take(state, judgement, at)
-        self._engines.update(dict.fromkeys(each.engine for each in state.engines))
-        self._engines.update(dict.fromkeys(each.engine for each in (state.scrape.engines if state.scrape else ())))
+    def take(self, record: AgentState | Usuals) -> None:
+        """Judge the next state by each policy. One that is not later than the last is passed over, as in a replay."""
+        for number, (_, fold, episodes) in enumerate(self._tracks):
+            for state, judgement in fold.judgements((record,)):
+                if fold.lives != self._lives:
+                    self._begin(state, fold.lives)
+                at = state.monotonic + self._offset
+                episodes.take(judgement, at)
+                if not number:  # what harms is the same whatever one thinks of it
+                    self._watch.take(at)
+                    self._harm.take(state, judgement, at)
+                    pages = state.scrape.engines if state.scrape else ()
+                    self._engines.update(dict.fromkeys(each.engine for each in state.engines))
+                    self._engines.update(dict.fromkeys(each.engine for each in pages))
+
+    def _begin(self, state: AgentState, lives: int) -> None:
+        """An agent began: the first, or one after another, whose host may have been started anew with its clock."""
+        last, self._lives = self._watch.ended, lives
+        if not self._watch.states:
+            self._offset = self._first_offset = state.at - state.monotonic
+            return
+        if state.monotonic + self._offset <= last:
+            self._offset = max(state.at, last) - state.monotonic
+        for _, _, episodes in self._tracks:
+            episodes.end(last, AGENT_ENDED)
 
     def finish(self, labels: tuple[Label, ...] | None) -> History:
         """Return what came of it. ``labels``: by the states' monotonic clock."""
         self._watch.finish()
-        shown = None if labels is None else tuple(_moved(label, self._offset) for label in labels)
-        outcomes = tuple(self._outcome(name.name, episodes, shown) for name, _, episodes in self._tracks)
+        shown = None if labels is None else tuple(_moved(label, self._first_offset) for label in labels)
+        outcomes = tuple(self._outcome(name, episodes, shown) for name, _, episodes in self._tracks)
         return History(
             name=self._name,
             began=self._watch.began,
@@ -111,23 +128,25 @@ def _moved(label: Label, offset: float) -> Label:
 
 
 def run(
-    policies: Sequence[Named], feeds: Iterable[Feed], *, tell: Callable[[str, AgentState], None] = lambda *_: None
+    policies: Sequence[Named],
+    feeds: Iterable[Feed],
+    *,
+    tell: Callable[[str, AgentState | Usuals], None] = lambda *_: None,
 ) -> Backtest:
     """Return what each of ``policies``, one or two, would have said of the states of all ``feeds``.
 
-    ``tell`` is called for each state that was judged, with its history's name.
+    ``tell`` is called for each record that was judged, with its history's name.
     """
     histories: list[History] = []
     remarks: list[str] = []
     for feed in feeds:
-        folds: dict[str, _Fold] = {}
-        for name, state in feed.states():
-            fold = folds.get(name)
-            if fold is None:
-                fold = folds[name] = _Fold(name, policies, state)
-            fold.take(state)
-            tell(name, state)
-        histories += [fold.finish(feed.labels()) for fold in folds.values()]
+        found: dict[str, _History] = {}
+        for name, record in feed.records():
+            if name not in found:
+                found[name] = _History(name, policies)
+            found[name].take(record)
+            tell(name, record)
+        histories += [each.finish(feed.labels()) for each in found.values()]
         remarks += feed.remarks()
     watched = sum(each.watched_seconds for each in histories)
     totals = (_total(each, [history.outcomes[n] for history in histories], watched) for n, each in enumerate(policies))

@@ -15,6 +15,7 @@ from agent.retained import count_of
 from agent.units import human_seconds
 
 _DAY = 86_400.0
+_SAME_SECONDS = 0.05
 MOST = 50  # verdicts of one list; --json has all
 _STYLES = {"page": "bold #d55e00", "warn": "#d55e00", "note": ""}
 _HARM = {
@@ -82,6 +83,8 @@ def _history(history: History) -> Iterator[RenderableType]:
     yield Text(f"engines: {engines or 'none'}{more}")
     harm = ", ".join(f"{count:,}x {_HARM[what]}" for what, count in history.harm.items())
     yield Text(f"harm: {harm or 'none'}")
+    if history.outcomes[0].found == ():
+        yield Text("By its labels nothing is wrong here.")
     if history.comparison is None:
         yield from _section("What would have been said", history.outcomes[0].episodes)
     else:
@@ -99,12 +102,21 @@ def _compared(comparison: Comparison, names: Sequence[str]) -> Iterator[Renderab
 
 
 def _twin(pair: Pair, name: str) -> str:
-    tier = "" if pair.first.tier == pair.second.tier else f", as {pair.second.tier}"
-    later = abs(pair.later_seconds)
-    when = "at the same time"
-    if later >= 0.05:
-        when = f"{human_seconds(later)} {'later' if pair.later_seconds > 0 else 'earlier'}"
-    return f"{name}: {when}{tier}, {_lasted(pair.second)}"
+    """Return how the second policy says what the first says, too."""
+    first, second = pair.first, pair.second
+    parts = [_shifted(pair.later_seconds) or "at the same time"]
+    if second.tier != first.tier:
+        parts.append(f"as {second.tier}")
+    elif first.paged_at is not None and second.paged_at is not None:
+        page = _shifted(second.paged_at - first.paged_at)
+        parts += [f"a page {page}"] if page and page != parts[0] else []
+    return f"{name}: {', '.join((*parts, _lasted(second)))}"
+
+
+def _shifted(seconds: float) -> str:
+    if abs(seconds) < _SAME_SECONDS:
+        return ""
+    return f"{human_seconds(abs(seconds))} {'later' if seconds > 0 else 'earlier'}"
 
 
 def _section(title: str, episodes: Sequence[Episode]) -> Iterator[RenderableType]:

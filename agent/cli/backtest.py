@@ -13,13 +13,14 @@ from agent.errors import ConfigError
 
 if TYPE_CHECKING:
     from agent.backtest.run import Feed
+    from agent.bundle.format import Usuals
     from agent.state import AgentState
 
 _TELL_SECONDS = 0.5
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, AgentState], None]]:
+def _progress() -> Iterator[Callable[[str, AgentState | Usuals], None]]:
     """Show on a terminal's standard error how far it has come: two weeks take minutes."""
     import time
 
@@ -27,6 +28,7 @@ def _progress() -> Iterator[Callable[[str, AgentState], None]]:
 
     from agent.backtest.span import shown
     from agent.faces.terminal import Terminal
+    from agent.state import AgentState
 
     terminal = Terminal(stderr=True)
     if not terminal.is_terminal:
@@ -35,11 +37,11 @@ def _progress() -> Iterator[Callable[[str, AgentState], None]]:
     with terminal.status("Judging...") as status:
         told = 0.0
 
-        def tell(name: str, state: AgentState) -> None:
+        def tell(name: str, record: AgentState | Usuals) -> None:
             nonlocal told
-            if time.monotonic() - told >= _TELL_SECONDS:
+            if isinstance(record, AgentState) and time.monotonic() - told >= _TELL_SECONDS:
                 told = time.monotonic()
-                status.update(f"Judging {escape(name)}: {shown(state.at)}")
+                status.update(f"Judging {escape(name)}: {shown(record.at)}")
 
         yield tell
 

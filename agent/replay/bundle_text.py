@@ -38,7 +38,7 @@ def _about(replay: BundleReplay) -> str:
         return who
     span = human_seconds(replay.ended - replay.began)
     return (
-        f"{who}\n{count_of(replay.states, 'state')} over {span}, {_clock(replay.began)} to {_clock(replay.ended)}; "
+        f"{who}\n{count_of(replay.states, 'state')} over {span}, {_clock(replay.began)} to {_clock(replay.ended)}\n"
         f"policy: {replay.policy}"
     )
 
@@ -72,6 +72,8 @@ def _remarks(replay: BundleReplay) -> list[str]:
         told.append(f"What is known to be wrong in it: {due or 'nothing'}.")
     if replay.passed_over:
         told.append(f"{count_of(replay.passed_over, 'state')} out of order were passed over.")
+    if replay.errors:
+        told.append(f"kvtide itself failed at {', '.join(sorted(replay.errors))}: please report this.")
     if replay.torn:
         told.append(f"The file is not whole: {replay.torn}. What comes before that is judged.")
     return told

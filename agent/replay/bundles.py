@@ -24,7 +24,7 @@ class BundleReplay(msgspec.Struct, frozen=True, kw_only=True):
 
     ``agents``: how many recorded, one after the other. ``passed``: suspicions that went away. ``live``: against what
     the live agent said, None where nothing of that is in it or another policy judges now. ``torn``: why the end is
-    missing, or empty. ``labels``: the truth, where it is known: their times are on the states' monotonic clock.
+    missing, or empty. ``errors``: how often what of judging has failed, by name. ``labels``: the truth, where it is known: their times are on the states' monotonic clock.
     """
 
     file: str
@@ -42,6 +42,7 @@ class BundleReplay(msgspec.Struct, frozen=True, kw_only=True):
     passed: int
     live: Likeness | None
     torn: str
+    errors: dict[str, int]
     labelled: bool
     labels: tuple[Label, ...]
 
@@ -85,6 +86,7 @@ def replay_bundle(path: Path, policy: Policy | None = None, named: str = "") -> 
         passed=lives.passed,
         live=comparison.of(fold.live) if header.policy and policy is None else None,
         torn=bundle.torn,
+        errors=dict(fold.errors),
         labelled=header.labelled,
         labels=header.labels,
     )

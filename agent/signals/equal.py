@@ -8,7 +8,7 @@ half the lesser counts.
 
 from __future__ import annotations
 
-from agent.estimators import matched, spread_of
+from agent.estimators import detached, matched, slows_to, spread_of
 from agent.signals.fast import unsure
 from agent.signals.series import Bins
 from agent.signals.types import Rate
@@ -17,6 +17,7 @@ BIN_SECONDS = 15.0
 KEEP_SECONDS = 900.0
 LEAST_SECONDS = 300.0
 RENEWALS = 3.0
+SLOWS = 0.5  # of its slope at the beginning: what has less at the end levels off
 LEAST_RISE = 0.01  # of the pool, over the time
 
 TOO_SHORT = "watched for too short a time"
@@ -60,10 +61,12 @@ class Equal:
             if slope is None:
                 self.reason = NEVER_EQUAL
                 return
-            spread = spread_of(at, held_at, slope.value)
+            spread = spread_of(at, detached(held_at, running_at, at), slope.value)
             rates.append(matched(at, held_at, running_at, spread=spread) or slope)
         each = 60 / whole
         value, low, high = (min(each * rate[n] for rate in rates) for n in range(3))
         rate = Rate(per_minute=max(0.0, value), low=low, high=high, seconds=span, samples=len(times))
-        self.rate = unsure(rate) if value * span / 60 < LEAST_RISE else rate
+        left = slows_to(times, detached(lows, beside, times))
+        levels_off = left is not None and left < SLOWS
+        self.rate = unsure(rate) if levels_off or value * span / 60 < LEAST_RISE else rate
         self.reason = ""

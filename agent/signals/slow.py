@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from statistics import median
+from statistics import median, pstdev
 
 import msgspec
 
@@ -36,9 +36,13 @@ RISEN = 0.05  # of the rise: below that it had not begun
 AGREE = 0.5  # of the whole time's slope: what the later half must have
 SLOWS = 0.8  # of its slope at the beginning: what has less at the end levels off
 RECENT = 3  # floors
+ABOUT = 0.1  # of the rise
+WANDERS = 4.0  # times what is left beside the slope: a rise of less is chance
 EQUAL_SPREAD = 2.0
 STAYED = 0.5  # of what came
 MOST_STAYED = 3.0  # a rise that the slope does not make is a step
+
+IN_A_ROW = 5  # minutes
 
 # A staircase.
 LEAST_STEPS = 4
@@ -71,6 +75,7 @@ class SlowTrack:
         """Forget all: after a restart, or when the whole has changed."""
         self._tiers = Tiers()
         self._due: float | None = None
+        self._in_a_row = [0, 0]
         self.slow: Slow | None = None
         self.at_equal: Slow | None = None
 
@@ -83,13 +88,18 @@ class SlowTrack:
             return
         self._due = now + 60.0
         points = self._tiers.points()
-        self.slow = self._estimate(points.times, points.values, whole)
-        if beside is None:
-            return
-        self.at_equal = self._at_equal(points, whole)
-        if self.slow is not None and (self.at_equal is None or not self.at_equal.leaks):
-            # It rises, and what explains it rises with it.
-            self.slow = msgspec.structs.replace(self.slow, leaks=False, staircase=0)
+        slow = self._estimate(points.times, points.values, whole)
+        at_equal = None if beside is None else self._at_equal(points, whole)
+        if beside is not None and not _says(at_equal):
+            slow = _quiet(slow)  # it rises, and what explains it rises with it
+        self.slow, self.at_equal = self._kept_up(0, slow), self._kept_up(1, at_equal)
+
+    def _kept_up(self, which: int, slow: Slow | None) -> Slow | None:
+        """Return the estimate, quiet until it has said the same for some minutes: what wanders looks like a leak now
+        and then.
+        """
+        self._in_a_row[which] = self._in_a_row[which] + 1 if _says(slow) else 0
+        return slow if self._exact or self._in_a_row[which] >= IN_A_ROW else _quiet(slow)
 
     def _at_equal(self, points: Points, whole: float) -> Slow | None:
         times, values, beside = (
@@ -98,13 +108,13 @@ class SlowTrack:
         if len(times) < LEAST_FLOORS:
             return None
         slow = self._estimate(times, detached(values, beside, times), whole)
-        if slow is None or not (slow.leaks or slow.staircase):
+        if not _says(slow) or slow is None:
             return slow
         # A second opinion, that takes nothing for proportional: of moments at which it was equal.
         step = max(1, len(times) // 120)
         slope = matched(times[::step], values[::step], beside[::step], spread=EQUAL_SPREAD)
         agrees = slope is not None and slope.low > 0 and slope.value >= AGREE * slow.per_hour * whole / 3600
-        return slow if agrees else msgspec.structs.replace(slow, leaks=False, staircase=0)
+        return slow if agrees else _quiet(slow)
 
     def _estimate(self, times: Sequence[float], values: Sequence[float], whole: float) -> Slow | None:
         if len(times) < LEAST_FLOORS or times[-1] - times[0] < LEAST_SECONDS:
@@ -127,6 +137,7 @@ class SlowTrack:
         half = len(at) // 2
         whole_slope, later = _slope(at, low), _slope(at[half:], low[half:])
         made, stayed = whole_slope.value * span, min(low[-RECENT:]) - low[0]
+        seen = not self._exact and _was_there(earlier, earlier_values, low, each)
         ratio = min(1.0, max(0.0, stayed / made)) if made > 0 else 0.0
         leaks = (
             whole_slope.low > 0
@@ -135,7 +146,8 @@ class SlowTrack:
             and STAYED * made <= stayed <= MOST_STAYED * made
             and span >= self._settle
             and stayed >= self._least * whole
-            and (self._exact or not (_levels_off(at, low) or _was_there(earlier, earlier_values, low, each)))
+            and (self._exact or (not seen and stayed >= WANDERS * _wander(at, low, whole_slope.value)))
+            and (self._exact or not _levels_off(at, low))
         )
         return Slow(
             per_hour=3600 * whole_slope.value / whole,
@@ -145,7 +157,7 @@ class SlowTrack:
             seconds=span,
             retained_ratio=ratio,
             leaks=leaks,
-            staircase=self._staircase(times, values, whole, at, low),
+            staircase=0 if seen else self._staircase(times, values, whole, at, low),
         )
 
     def _staircase(
@@ -179,6 +191,14 @@ class SlowTrack:
         return len(found)
 
 
+def _says(slow: Slow | None) -> bool:
+    return slow is not None and (slow.leaks or slow.staircase > 0)
+
+
+def _quiet(slow: Slow | None) -> Slow | None:
+    return msgspec.structs.replace(slow, leaks=False, staircase=0) if slow is not None and _says(slow) else slow
+
+
 def _flat(times: Sequence[float]) -> Slow:
     return Slow(
         per_hour=0.0,
@@ -201,7 +221,13 @@ def _levels_off(times: Sequence[float], values: Sequence[float]) -> bool:
 
 
 def _was_there(times: Sequence[float], values: Sequence[float], low: Sequence[float], each: float) -> bool:
-    """Return whether the floor has been as high before, and came down again."""
+    """Return whether the floor has been about as high before, and came down again."""
     if not times:
         return False
-    return max(floors(times, values, each)[1]) >= max(low[-RECENT:])
+    now = max(low[-RECENT:])
+    return max(floors(times, values, each)[1]) >= now - ABOUT * (now - low[0])
+
+
+def _wander(times: Sequence[float], values: Sequence[float], slope: float) -> float:
+    """Return the standard deviation of what is left of the floors beside the slope."""
+    return pstdev([value - slope * time for time, value in zip(times, values, strict=True)])

@@ -80,6 +80,8 @@ class Simulator:
         source, sink = self._process.stdout, self._process.stdin
         assert source is not None  # noqa: S101 - they are pipes
         assert sink is not None  # noqa: S101
+        if sink.closed:
+            raise SimulatorError("this simulator was closed; start another")
         try:
             pipe.write(sink, spec)
             sink.flush()

@@ -25,7 +25,7 @@ __all__ = ["Engine", "Event", "Fault", "Load", "Simulator", "SimulatorError", "S
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a run. ``seconds``: virtual ones that were simulated, in ``wall_seconds`` (without the start of
-    the process). ``planted``: blocks that each of the spec's faults took, by its place. ``complete``: to its end.
+    the process). ``planted``: blocks that each of the spec's faults took, by its place.
     """
 
     states: int
@@ -34,7 +34,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[Label, ...]
     planted: dict[int, int]
     engine_version: str
-    complete: bool
 
     @property
     def ratio(self) -> float:
@@ -65,7 +64,6 @@ def simulate(
     draft = out.with_name(f".{out.name}.part")
     states, truths = States(spec.start), Truths(spec)
     began: float | None = None
-    complete, now = False, MONOTONIC_START
     try:
         with Writer(draft, _header(spec, states, truths, unseen=unseen)) as writer:
             try:
@@ -74,16 +72,17 @@ def simulate(
                     if item.kind == pipe.TRUTH:
                         truths.take(item)
                     _write(writer, states.take(item), progress)
-                    now = item.at
                 _write(writer, states.end(MONOTONIC_START + spec.seconds), progress)
-                complete, now = True, MONOTONIC_START + spec.seconds
-            finally:
-                if not complete:
-                    simulator.close()
+            except ConfigError:
+                raise  # the spec was refused: the process is ready for another
+            except BaseException:
+                simulator.close()  # it is in the middle of a run that nobody listens to
+                raise
         wall = time.monotonic() - (began or time.monotonic())
         _finish(draft, out, _header(spec, states, truths, unseen=unseen))
     except KeyboardInterrupt:
-        _finish(draft, out, _header(spec, states, truths, unseen=unseen))
+        if writer.states:
+            _finish(draft, out, _header(spec, states, truths, unseen=unseen))
         raise
     except OSError as error:
         raise KvtideError(f"{out}: can't be written: {error.strerror or error}") from None
@@ -91,12 +90,11 @@ def simulate(
         draft.unlink(missing_ok=True)
     return Summary(
         states=writer.states,
-        seconds=now - MONOTONIC_START,
+        seconds=spec.seconds,
         wall_seconds=wall,
         labels=_labels(truths, unseen=unseen),
         planted=truths.planted(),
         engine_version=states.engine_version,
-        complete=complete,
     )
 
 

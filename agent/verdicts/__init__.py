@@ -39,7 +39,6 @@ from agent.verdicts.workload_shift import WorkloadShift
 DETECTORS: tuple[Detector, ...] = (
     KvOverFreed(),
     KvStall(),
-    ConfigMismatch(),
     KvOrphan(),
     PreemptionThrash(),
     KvPressure(),
@@ -54,6 +53,7 @@ NODE_DETECTORS: tuple[NodeDetector, ...] = (
     EngineMissing(),
     Oom(),
     RestartLoop(),
+    ConfigMismatch(),
     OverBudget(),
     HostGrowth(),
     DeviceGrowth(),

@@ -31,7 +31,7 @@ from engine_hooks.allocator import OOM, AllocatorRow, SegmentsRow
 
 MATTERS_BYTES = 512 * 1024**2  # less than that in pieces can't be what is missing,
 MATTERS_RATIO = 0.01  # nor less than this share of the device;
-MUCH_RATIO = 0.03  # and where no allocation failed for it, less than this is how torch works
+MUCH_RATIO, MUCH_BYTES = 0.03, 2 * 1024**3  # and where no allocation failed for it, less than this is how torch works
 RETRIES = 2.0  # in a minute: one may happen to anybody
 RECENT_SECONDS = 600.0  # a failed allocation is harm for so long
 MOSTLY = 0.9
@@ -117,7 +117,7 @@ def _sober(tier: Tier, row: AllocatorSignals, segments: SegmentsRow | None, view
         return None
     if failed:
         return tier
-    if not _matters(pieces, whole, MUCH_RATIO):
+    if not _much(pieces, whole):
         return "note"  # that torch has to try again may be for want of room at all
     if retries >= RETRIES:
         return tier if retries > view.policy.allocator.retries else at_most(tier, "warn")
@@ -154,8 +154,12 @@ def _whole(row: AllocatorSignals, segments: SegmentsRow | None, state: AgentStat
     return total_of(state, row.gpu) or (0 if segments is None else segments.reserved_bytes)
 
 
-def _matters(size: int | None, whole: int, ratio: float = MATTERS_RATIO) -> bool:
-    return size is not None and size >= max(MATTERS_BYTES, round(ratio * whole))
+def _matters(size: int | None, whole: int) -> bool:
+    return size is not None and size >= max(MATTERS_BYTES, round(MATTERS_RATIO * whole))
+
+
+def _much(size: int | None, whole: int) -> bool:
+    return size is not None and size >= max(MUCH_BYTES, round(MUCH_RATIO * whole))
 
 
 def _failed(state: AgentState, row: AllocatorSignals) -> int:

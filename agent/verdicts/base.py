@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agent.policy.types import DEFAULT, Policy
@@ -67,8 +67,9 @@ class Detector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What was here and is no more: an engine, for ``seconds`` with no successor, and what ran and waited then. Or with
-    a ``role``, processes of an engine that is here: ``up`` of ``expected`` report.
+    """What was here and is no more: an engine, for ``seconds`` with no successor, and what ran and waited then;
+    ``silent``: its process is there. Or with a ``role``, processes of an engine that is here: ``up`` of ``expected``
+    report.
     """
 
     engine: str
@@ -76,6 +77,7 @@ class Gone:
     seconds: float = 0.0
     running: int | None = None
     waiting: int | None = None
+    silent: bool = False
     role: str = ""
     up: int = 0
     expected: int | None = None
@@ -111,7 +113,7 @@ class NodeDetector(Protocol):
 class Track:
     """The life of one verdict. ``began``, ``changed`` and ``seen`` are monotonic seconds; ``finding`` is the last one.
 
-    ``seen``: when the fault was last there.
+    ``seen``: when the fault was last there. ``raised``: since when it is more than the note that it was confirmed as.
     """
 
     phase: VerdictPhase
@@ -120,6 +122,7 @@ class Track:
     finding: Finding
     seen: float
     ending: str = ""
+    raised: float | None = None
 
 
 def advance(
@@ -131,9 +134,7 @@ def advance(
     ``clear_seconds``, shown for a while and forgotten.
     """
     if finding is None:
-        if track is None or track.phase == "suspect":
-            return None
-        if track.phase == "confirmed" and now - track.seen < clear_seconds:
+        if track is not None and track.phase == "confirmed" and now - track.seen < clear_seconds:
             return track
         return ended(track, now, "")
     needed = confirm_seconds if finding.confirm_seconds is None else finding.confirm_seconds
@@ -141,7 +142,17 @@ def advance(
         return Track("confirmed" if needed <= 0 else "suspect", now, now, finding, now)
     if track.phase == "suspect" and now - track.began >= needed:
         return Track("confirmed", track.began, now, finding, now)
+    if track.phase == "confirmed" and track.finding.tier == "note" and finding.tier != "note":
+        return _raised(track, finding, now, needed)
     return Track(track.phase, track.began, track.changed, finding, now)
+
+
+def _raised(track: Track, finding: Finding, now: float, needed: float) -> Track:
+    """Nobody was told of ``track`` so far: to be told of, its fault has to hold as long as if it were new."""
+    raised = now if track.raised is None else track.raised
+    if now - raised >= needed:
+        return Track("confirmed", raised, now, finding, now)
+    return Track(track.phase, track.began, track.changed, replace(finding, tier="note"), now, raised=raised)
 
 
 def ended(track: Track | None, now: float, ending: str) -> Track | None:

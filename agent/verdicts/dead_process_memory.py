@@ -10,8 +10,10 @@ from agent.state import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import total_of, units
+from engine_hooks.allocator import MEMORY, OOM
 
 STARVED_RATIO = 0.05  # so little free beside it: what the dead hold is what the living miss
+RECENT_SECONDS = 600.0
 MOST_PIDS = 5
 REMEDY = (
     "Find who shares it and lives (fuser -v /dev/nvidia*, children of the dead one, containers that were removed); "
@@ -21,7 +23,9 @@ REMEDY = (
 
 
 class DeadProcessMemory:
-    """Fires on what the host's source has found in two scans in a row; pages where the GPU has no room beside it."""
+    """Fires on what the host's source has found in two scans in a row; pages where the GPU has no room beside it, and
+    an allocation or a start failed for want of memory.
+    """
 
     kind = "dead_process_memory"
     confirm_seconds = 30.0
@@ -54,4 +58,12 @@ def _finding(gpu: str, rows: list[DeadHolder], view: View) -> Finding:
         evidence["free_bytes"] = memory.free
         if starved:
             text += f" Only {human_bytes(memory.free)} are free beside it."
-    return Finding(text, REMEDY, evidence, tier="page" if starved else "warn")
+    return Finding(text, REMEDY, evidence, tier="page" if starved and _failing(view) else "warn")
+
+
+def _failing(view: View) -> bool:
+    """Whether memory was refused on this node lately."""
+    return any(
+        failure.event.kind in (OOM, MEMORY) and view.state.at - failure.event.at < RECENT_SECONDS
+        for failure in view.state.failures
+    )

@@ -43,7 +43,7 @@ class EngineMissing:
 
 def _gone(view: View) -> Iterator[tuple[str, Finding]]:
     for one in view.gone:
-        if one.role or one.seconds < view.policy.host.gone_seconds:
+        if one.role or one.silent or one.seconds < view.policy.host.gone_seconds:
             continue
         evidence = {"gone_seconds": one.seconds}
         work = (one.running or 0) + (one.waiting or 0)
@@ -59,9 +59,11 @@ def _gone(view: View) -> Iterator[tuple[str, Finding]]:
 
 
 def _silent(view: View) -> Iterator[tuple[str, Finding]]:
+    since = {one.engine: one.seconds for one in view.gone if one.silent}
     for engine in view.state.engines:
-        age = engine.report_age_seconds
-        if engine.phase != "silent" or age is None or age < SILENT_SECONDS or _starts(engine, view):
+        # By its own last report, or by ours: what is recorded each 30 s has no finer age.
+        age = max(engine.report_age_seconds or 0.0, since.get(engine.engine, 0.0))
+        if engine.phase != "silent" or age < SILENT_SECONDS or _starts(engine, view):
             continue
         sentence = f"Engine {plain(engine.engine)} has said nothing for {human_seconds(age)}: {plain(engine.reason)}."
         tier: Tier = "page" if age >= SILENT_PAGE_SECONDS else "warn"

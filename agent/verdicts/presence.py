@@ -22,6 +22,7 @@ class _Last:
     waiting: int | None
     most: dict[str, int] = field(default_factory=dict)
     gone_since: float | None = None
+    silent_since: float | None = None
 
 
 class Presence:
@@ -37,7 +38,7 @@ class Presence:
         for engine in state.engines:
             if engine.phase != "lost":
                 here.add((True, engine.engine))
-                self._hooked(engine)
+                self._hooked(engine, now)
         for page in state.scrape.engines if state.scrape else ():
             if page.phase in ("up", "stale"):
                 key = (False, page.engine)
@@ -61,26 +62,30 @@ class Presence:
             del self._known[min(self._known, key=lambda key: self._known[key].gone_since or now)]
         return tuple(self._missing(state, now))
 
-    def _hooked(self, engine: EngineState) -> None:
+    def _hooked(self, engine: EngineState, now: float) -> None:
         key = (True, engine.engine)
         last = self._known.get(key)
         if last is None or last.instance != engine.instance:
             last = self._known[key] = _Last(True, engine.instance, engine.started_at, None, None)
         last.gone_since = None
         if engine.phase == "live":
-            last.running, last.waiting = engine.running, engine.waiting
+            last.running, last.waiting, last.silent_since = engine.running, engine.waiting, None
+        elif last.silent_since is None:
+            last.silent_since = now
         for role in (WORKER, FRONTEND):
             last.most[role] = max(last.most.get(role, 0), engine.up(role))
 
     def _missing(self, state: AgentState, now: float) -> Iterator[Gone]:
         for (hooked, name), last in self._known.items():
-            if last.gone_since is not None:
+            since = last.silent_since if last.gone_since is None else last.gone_since
+            if since is not None:
                 yield Gone(
                     engine=name,
                     hooked=hooked,
-                    seconds=now - last.gone_since,
+                    seconds=now - since,
                     running=last.running,
                     waiting=last.waiting,
+                    silent=last.gone_since is None,
                 )
         for engine in state.engines:
             known = self._known.get((True, engine.engine))

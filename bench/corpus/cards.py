@@ -25,7 +25,7 @@ def _room(node: Serving, gpu: int = 0) -> int:
 
 def context_grows(rng: Random) -> Made:
     """Memory beside torch's, of the engine's own process, grows for hours: communicators, libraries' workspaces."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 15.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
     node = Serving(rng, clock, load=0.4)
     torch, onset = node.workers["m"][0], rng.uniform(1.0, 2.0) * HOUR
     context, per_hour = torch.context, rng.uniform(0.01, 0.02) * node.cards[0].total
@@ -39,7 +39,7 @@ def context_grows(rng: Random) -> Made:
 
 def nobody_grows(rng: Random) -> Made:
     """What nobody is named for grows in steps: registered transfer memory that the driver books on no process."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 15.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
     node = Serving(rng, clock, load=0.4)
     card, onset = node.cards[0], rng.uniform(1.0, 2.0) * HOUR
     step = int(rng.uniform(0.0008, 0.002) * card.total)
@@ -75,7 +75,7 @@ def neighbour(rng: Random) -> Made:
 
 def small_neighbour(rng: Random) -> Made:
     """A desktop, an exporter, a notebook: some hundred MiB beside the engine, now and then."""
-    clock = Clock(rng, 8 * HOUR, 15.0)
+    clock = Clock(rng, 8 * HOUR, 30.0)
     node = Serving(rng, clock, load=0.5)
     size, every = int(rng.uniform(80, 450)) * MIB, rng.uniform(600, 4_000)
 
@@ -104,7 +104,7 @@ def uneven(rng: Random) -> Made:
 
 def alike(rng: Random) -> Made:
     """Four ranks as they are: some hundred MiB more on the first, noise on all."""
-    clock = Clock(rng, 10 * HOUR, 15.0)
+    clock = Clock(rng, 10 * HOUR, 30.0)
     return Made(Serving(rng, clock, load=0.5, ranks=rng.choice((2, 4))).run())
 
 
@@ -199,7 +199,7 @@ def slow_driver(rng: Random) -> Made:
 
 def by_day_and_night(rng: Random) -> Made:
     """Two days of an ordinary node, each 10 to 30 seconds."""
-    clock = Clock(rng, 48 * HOUR, 30.0)
+    clock = Clock(rng, 48 * HOUR, 60.0)
     return Made(Serving(rng, clock, load=rng.uniform(0.35, 0.8), ranks=rng.choice((1, 1, 2))).run())
 
 

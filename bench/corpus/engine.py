@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+import msgspec
+
 from agent.state import EngineState, HookState, MemberState, PoolState
 from bench.corpus.clock import Tick
 from bench.corpus.load import poisson
@@ -56,7 +58,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Speed:
-    """Tokens a second: ``prefill`` in all, ``decode`` of one request when it runs alone; ``batch``: how many halve it."""
+    """Tokens a second: ``prefill`` in all, ``decode`` of one request alone; ``batch``: how many more halve that."""
 
     prefill: float = 12_000.0
     decode: float = 60.0
@@ -64,7 +66,7 @@ class Speed:
 
 
 class Engine:
-    """One engine. What goes wrong with it is set from outside: ``orphans``, ``delayed``, ``pins``, ``stalled_by`` ..."""
+    """One engine. What goes wrong with it is set from outside: ``orphans``, ``delayed``, ``pins``, ``stalled_by``."""
 
     def __init__(
         self,
@@ -349,7 +351,7 @@ class Engine:
         )
 
     def _detail(self, tick: Tick) -> Detail:
-        leaks = tuple(LeakRow(**{**_fields(row), "age_seconds": tick.t - lost}) for row, lost in self.orphans[:60])
+        leaks = tuple(msgspec.structs.replace(row, age_seconds=tick.t - lost) for row, lost in self.orphans[:60])
         refused = [request for request in self.waiting if request.refused]
         reasons = {"queued": len(self.waiting) - len(refused), "memory": len(refused) + self.unfit}
         if self.stalled_by and not self.unfit:
@@ -450,7 +452,3 @@ class Engine:
             quota_blocks=tenant.quota_blocks,
             held_age_seconds=0.5,
         )
-
-
-def _fields(row: LeakRow) -> dict[str, object]:
-    return {name: getattr(row, name) for name in row.__struct_fields__}

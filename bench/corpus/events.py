@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from agent.oom.judge import judge
@@ -21,8 +22,10 @@ _OF_OOM = frozenset(
 )
 
 
-def _failure(tick: Tick, message: str, kind: str = OOM, **more: int) -> Failure:
-    event = MemoryEvent(sequence=1, kind=kind, at=tick.at, where="execute_model", message=message, device=0, **more)
+def _failure(tick: Tick, message: str, kind: str = OOM, *, requested: int | None = None) -> Failure:
+    event = MemoryEvent(
+        sequence=1, kind=kind, at=tick.at, where="execute_model", message=message, device=0, requested_bytes=requested
+    )
     said = judge(message, event) if kind in (OOM, MEMORY) else None
     return Failure(engine="m", process="", role="worker", rank=0, pid=4322, event=event, judgement=said)
 
@@ -31,13 +34,13 @@ def _size(value: float) -> str:
     return f"{value / GIB:.2f} GiB" if value >= GIB else f"{value / MIB:.2f} MiB"
 
 
-def _torch_message(asked: float, total: float, free: float, own: float, inside: float, other: float) -> str:
+def _torch_message(asked: float, total: float, free: float, *, own: float, inside: float, other: float) -> str:
     neighbour = f"Process 1002 has {_size(other)} memory in use. " if other else ""
     return (
         f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {_size(asked)}. GPU 0 has a total capacity of "
-        f"{_size(total)} of which {_size(free)} is free. {neighbour}Process 1001 has {_size(own)} memory in use. Of the "
-        f"allocated memory {_size(own - inside - 400 * MIB)} is allocated by PyTorch, and {_size(inside)} is reserved "
-        "by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+        f"{_size(total)} of which {_size(free)} is free. {neighbour}Process 1001 has {_size(own)} memory in use. Of "
+        f"the allocated memory {_size(own - inside - 400 * MIB)} is allocated by PyTorch, and {_size(inside)} is "
+        "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting "
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
     )
 
@@ -49,7 +52,7 @@ def _message(rng: Random) -> tuple[str, int]:
     inside = asked * rng.uniform(1.5, 15) if how == "pieces" else min(0.2 * GIB, asked * rng.uniform(0.01, 0.3))
     inside = min(inside, total / 4)
     other = rng.uniform(0.2, 0.5) * total if how == "foreign" else 0.0
-    return _torch_message(asked, total, free, total - free - other, inside, other), int(asked)
+    return _torch_message(asked, total, free, own=total - free - other, inside=inside, other=other), int(asked)
 
 
 def out_of_memory(rng: Random) -> Made:
@@ -61,7 +64,7 @@ def out_of_memory(rng: Random) -> Made:
 
     def act(tick: Tick) -> None:
         if tick.t >= onset and not node.failures:
-            node.failures.append(_failure(tick, message, requested_bytes=asked))
+            node.failures.append(_failure(tick, message, requested=asked))
         if dies and tick.t >= onset + 3:
             node.phases["m"] = ("lost", "the link is gone")
         if dies and tick.t >= onset + 15:
@@ -129,7 +132,7 @@ def no_memory_error(rng: Random) -> Made:
     return Made(node.run(act))
 
 
-def _restarts(rng: Random, clock: Clock, moments: list[float], away: float) -> tuple[Serving, object]:
+def _restarts(rng: Random, clock: Clock, moments: list[float], away: float) -> tuple[Serving, Callable[[Tick], None]]:
     node = Serving(rng, clock, load=0.4)
     left = list(moments)
     until = [0.0]
@@ -154,7 +157,7 @@ def restart_loop(rng: Random) -> Made:
     node, act = _restarts(rng, clock, moments, away)
     onset = clock.monotonic(moments[1] + away)
     return Made(
-        node.run(act),  # type: ignore[arg-type]
+        node.run(act),
         (Label("restart_loop", onset, None, ENGINE, 60.0, frozenset({"engine_missing", "sensor_stale"})),),
     )
 
@@ -163,7 +166,7 @@ def restarted_once(rng: Random) -> Made:
     """A roll-out: one restart, half a minute to a minute and a half away."""
     clock = Clock(rng, 45 * MINUTE, 2.0, quiet=True)
     node, act = _restarts(rng, clock, [rng.uniform(8, 20) * MINUTE], rng.uniform(20, 90))
-    return Made(node.run(act))  # type: ignore[arg-type]
+    return Made(node.run(act))
 
 
 def restarted_now_and_then(rng: Random) -> Made:
@@ -171,7 +174,7 @@ def restarted_now_and_then(rng: Random) -> Made:
     clock = Clock(rng, 6 * HOUR, 10.0, quiet=True)
     pace = rng.uniform(60, 110) * MINUTE
     node, act = _restarts(rng, clock, [n * pace + 900 for n in range(1, 6)], rng.uniform(20, 70))
-    return Made(node.run(act))  # type: ignore[arg-type]
+    return Made(node.run(act))
 
 
 def stopped(rng: Random) -> Made:

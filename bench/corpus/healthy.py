@@ -102,9 +102,11 @@ class Serving(Node):
         for torch in ranked:
             torch.kv_blocks = capacity + 1
         self.workers["m"] = ranked
-        self.core = Process(rng, "m", "core", self.engine.pid, int(rng.uniform(2, 6) * GIB))
-        self.front = Process(rng, "m", "frontend", self.engine.pid - 1, int(rng.uniform(0.6, 1.5) * GIB), wobble=0.02)
-        hosts = [Process(rng, "m", "worker", one.pid, int(rng.uniform(3, 9) * GIB)) for one in ranked]
+        self.core = Process(rng, "m", "core", self.engine.pid, base=int(rng.uniform(2, 6) * GIB))
+        self.front = Process(
+            rng, "m", "frontend", self.engine.pid - 1, base=int(rng.uniform(0.6, 1.5) * GIB), wobble=0.02
+        )
+        hosts = [Process(rng, "m", "worker", one.pid, base=int(rng.uniform(3, 9) * GIB)) for one in ranked]
         for rank, process in enumerate(hosts):
             process.rank = rank
         self.hosts = hosts

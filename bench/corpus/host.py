@@ -17,7 +17,7 @@ READ_SECONDS = 5.0
 class Process:
     """A process of an engine. ``base``: bytes that it has for good; ``more``: what a scenario adds."""
 
-    def __init__(self, rng: Random, engine: str, role: str, pid: int, base: int, wobble: float = 0.004) -> None:
+    def __init__(self, rng: Random, engine: str, role: str, pid: int, *, base: int, wobble: float = 0.004) -> None:
         self.rng = Random(rng.getrandbits(64))
         self.engine, self.role, self.pid, self.base = engine, role, pid, base
         self.rank = 0

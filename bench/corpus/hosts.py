@@ -23,7 +23,7 @@ def _noise(rng: Random, node: Serving) -> float:
 
 def per_request(rng: Random) -> Made:
     """1.4 to 2.3 KB and more of each request stay (49 to 400 MiB an hour), for a day, under teeth."""
-    clock = Clock(rng, 30 * HOUR, 30.0)
+    clock = Clock(rng, 30 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.5, limit=rng.choice((None, 64 * GIB)))
     onset, per_hour = rng.uniform(3, 5) * HOUR, rng.uniform(60, 400) * MIB
     process, height, period = rng.choice((node.core, node.front)), _noise(rng, node), rng.uniform(120, 300)
@@ -42,7 +42,7 @@ def per_request(rng: Random) -> Made:
 
 def fast(rng: Random) -> Made:
     """From 3 GB to a limit within half an hour to two hours (images that stay: 3,209 MB to 200 GB)."""
-    clock = Clock(rng, 3 * HOUR, 10.0)
+    clock = Clock(rng, 3 * HOUR, 15.0)
     node = Serving(rng, clock, load=0.4, limit=None)
     base = sum(process.base + process.file for process in node.processes)
     long = rng.uniform(0.5, 2.0) * HOUR
@@ -63,7 +63,7 @@ def fast(rng: Random) -> Made:
 
 def staircase(rng: Random) -> Made:
     """A step with each overload that is aborted (sglang#18701): it never comes down."""
-    clock = Clock(rng, 10 * HOUR, 15.0)
+    clock = Clock(rng, 10 * HOUR, 30.0)
     node = Serving(rng, clock, load=0.4, limit=None)
     process, onset = node.core, rng.uniform(1.5, 2.5) * HOUR
     step, pace, next_at = int(rng.uniform(0.03, 0.08) * process.base), rng.uniform(400, 900), [onset]
@@ -79,7 +79,7 @@ def staircase(rng: Random) -> Made:
 
 def plateau(rng: Random) -> Made:
     """+6.9 GiB in an hour and a half and then nothing more (llama.cpp#28933): tables that are read in, caches."""
-    clock = Clock(rng, 14 * HOUR, 20.0)
+    clock = Clock(rng, 14 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4, limit=None)
     after, size = rng.uniform(0.15, 0.5) * HOUR, rng.uniform(0.6, 6.9) * GIB
 
@@ -91,7 +91,7 @@ def plateau(rng: Random) -> Made:
 
 def page_cache(rng: Random) -> Made:
     """Files fill the cgroup up to its limit; the kernel takes their pages when it needs some."""
-    clock = Clock(rng, 12 * HOUR, 20.0)
+    clock = Clock(rng, 12 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4, limit=80 * GIB)
 
     def act(tick: Tick) -> None:
@@ -102,7 +102,7 @@ def page_cache(rng: Random) -> Made:
 
 def heap_teeth(rng: Random) -> Made:
     """A heap that doubles and is collected, each two to five minutes, for a day."""
-    clock = Clock(rng, DAY, 20.0)
+    clock = Clock(rng, DAY, 40.0)
     node = Serving(rng, clock, load=0.4)
     height, period = rng.uniform(0.3, 1.2) * node.front.base, rng.uniform(120, 300)
 
@@ -114,7 +114,7 @@ def heap_teeth(rng: Random) -> Made:
 
 def follows_load(rng: Random) -> Made:
     """Memory that rises and falls with the day's load, by a quarter."""
-    clock = Clock(rng, 48 * HOUR, 30.0)
+    clock = Clock(rng, 48 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.5)
     height, lag = rng.uniform(0.1, 0.3) * node.core.base, [0.0]
 
@@ -127,7 +127,7 @@ def follows_load(rng: Random) -> Made:
 
 def one_step(rng: Random) -> Made:
     """Pinned memory for offloading, all at once (vllm#53042: 384 GiB where 200 were asked for), or an adapter's."""
-    clock = Clock(rng, 10 * HOUR, 15.0)
+    clock = Clock(rng, 10 * HOUR, 30.0)
     node = Serving(rng, clock, load=0.5, limit=None)
     when, size = rng.uniform(0.5, 6) * HOUR, rng.uniform(1, 40) * GIB
 
@@ -139,7 +139,7 @@ def one_step(rng: Random) -> Made:
 
 def high_water(rng: Random) -> Made:
     """A new high-water mark now and then, ever less often (vllm#43639: +107 MiB in a window)."""
-    clock = Clock(rng, 20 * HOUR, 30.0)
+    clock = Clock(rng, 20 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.5, limit=None)
     size = rng.uniform(0.005, 0.012) * node.core.base
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -45,7 +46,7 @@ def _at(times: list[float], values: list[float], t: float, place: list[int]) -> 
 
 
 def _as_heap(times: list[float], values: list[float], rng: Random) -> Made:
-    clock = Clock(rng, times[-1], 1.0 if times[-1] < 20_000 else 120.0)
+    clock = Clock(rng, times[-1], 2.0 if times[-1] < 20_000 else 300.0)
     node = Serving(rng, clock, load=0.4, limit=None)
     size, place = rng.uniform(2, 12) * GIB, [0]
 
@@ -56,7 +57,7 @@ def _as_heap(times: list[float], values: list[float], rng: Random) -> Made:
 
 
 def _as_tensors(times: list[float], values: list[float], rng: Random) -> Made:
-    clock = Clock(rng, times[-1], 1.0 if times[-1] < 20_000 else 120.0)
+    clock = Clock(rng, times[-1], 2.0 if times[-1] < 20_000 else 300.0)
     node = Node(rng, clock)
     node.cards.append(Card(rng, "0", 40 * GIB))
     torch = Torch(rng, weights=8 * GIB, kv=0, graphs=0, work=1 * GIB)
@@ -82,7 +83,7 @@ def recipes() -> tuple[Recipe, ...]:
                     f"normal: {name} {n} as a heap",
                     "normal",
                     "",
-                    lambda rng, t=times, v=values: _as_heap(t, v, rng),
+                    partial(_as_heap, times, values),
                     0,
                     1,
                     long=times[-1] > 20_000,
@@ -93,7 +94,7 @@ def recipes() -> tuple[Recipe, ...]:
                     f"normal: {name} {n} as tensors",
                     "normal",
                     "",
-                    lambda rng, t=times, v=values: _as_tensors(t, v, rng),
+                    partial(_as_tensors, times, values),
                     0,
                     1,
                     long=times[-1] > 20_000,

@@ -11,7 +11,7 @@ from agent.sources.scrape.history import History
 from agent.sources.scrape.page import Rejected, RowKey
 from agent.sources.scrape.scraper import Report, Seen
 from agent.sources.scrape.state import ScrapedEngine
-from agent.sources.scrape.targets import Target
+from agent.sources.scrape.targets import Target, TargetKey
 from agent.state import Subject
 from bench.corpus.blocks import lose
 from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
@@ -30,7 +30,6 @@ class Page:
         self.rng, self.engine, self.period = Random(rng.getrandbits(64)), engine, period
         self.bend: Callable[[dict[str, float | None]], None] = lambda values: None
         self.down = self.bad_page = ""
-        self.known = ("usage", "running", "waiting", "preemptions", "prompt", "generation", "prefix")
         self._history = History()
         self._report = Report(phase="down", reason="not read yet", rows={})
         self._read = -1e9
@@ -38,7 +37,7 @@ class Page:
         self._key = RowKey("vllm", "s", "0", "")
         self._info = {"num_gpu_blocks": str(engine.capacity + 1), "block_size": "16"}
         # To the source's own code this is the reader of one server.
-        self._targets = {("s",): Target(scraper=self, url="http://127.0.0.1:8000", name="s")}  # type: ignore[arg-type]
+        self._targets: dict[TargetKey, Target] = {("s",): Target(scraper=self, url="http://127.0.0.1:8000", name="s")}  # type: ignore[arg-type]
         self._engines = Engines()
 
     def values(self) -> dict[str, float | None]:
@@ -217,7 +216,7 @@ def impossible_once(rng: Random) -> Made:
 
 def idle_floor(rng: Random) -> Made:
     """Use stays although nothing runs, higher each time (vllm#27073: near 100 % for 6 h until a restart)."""
-    clock = Clock(rng, 5 * HOUR, 10.0)
+    clock = Clock(rng, 5 * HOUR, 15.0)
     node = Hookless(rng, clock, load=0.3, capacity=20_000, daily=False, period=10.0)
     onset, each = rng.uniform(0.5, 1.2) * HOUR, rng.uniform(0.002, 0.02)
     next_at = [onset]
@@ -300,7 +299,7 @@ def restarted(rng: Random) -> Made:
 
 def by_day_and_night(rng: Random) -> Made:
     """A day and a half of ordinary traffic, seen each 15 to 30 seconds."""
-    clock = Clock(rng, 36 * HOUR, 30.0)
+    clock = Clock(rng, 36 * HOUR, 60.0)
     return Made(Hookless(rng, clock, load=rng.uniform(0.3, 0.75), period=1.0).run())
 
 

@@ -88,21 +88,25 @@ def stall_midway(rng: Random) -> Made:
 
 
 def busy_and_full(rng: Random) -> Made:
-    """Nine tenths and more of the pool in use for an hour, and nothing waits: that is what throughput is."""
-    clock = Clock(rng, 16 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.5, daily=False, capacity=rng.choice((8_000, 20_000)))
-    node.rate, full = 0.0, rng.uniform(0.9, 0.96)
+    """Nine tenths and more of the pool in use for many minutes, and nothing waits: what throughput looks like."""
+    clock = Clock(rng, 20 * MINUTE, period_of(rng))
+    node = Serving(rng, clock, load=0.5, daily=False, capacity=20_000, prompt=rng.uniform(2_000, 4_000))
+    node.engine.speed.decode = rng.uniform(6, 10)  # large models, long prompts: they stay for half a minute
+    full, begin = rng.uniform(0.95, 0.985), rng.uniform(2, 4) * MINUTE
+    node.rate = 0.0
 
     def act(tick: Tick) -> None:
-        # Clients that send the next request when one is answered, as batch jobs do.
-        engine, room = node.engine, full * node.engine.capacity
-        room -= engine.used + sum(request.output // 32 for request in engine.running)
-        while room > 0 and len(engine.running) + len(engine.waiting) < 250:
+        # Clients that send the next request when one is answered, as batch jobs do; they come within a minute or two.
+        engine = node.engine
+        most = (0.4 + (full - 0.4) * min(1.0, max(0.0, (tick.t - begin) / 100))) * engine.capacity
+        for _ in range(8):
             request = rng.choice(node.tenants).draw(rng)
-            room -= (request.prompt + request.output // 2) // 16 + 1
-            if room > 0:
-                request.tenant.requests += 1
-                engine.waiting.append(request)
+            whole = (request.prompt + request.output) // 16 + 1
+            # By what all will have taken in the end, so that nothing ever has to wait.
+            if sum((one.prompt + one.output) // 16 + 1 for one in (*engine.running, *engine.waiting)) + whole > most:
+                break
+            request.tenant.requests += 1
+            engine.waiting.append(request)
 
     return Made(node.run(act))
 
@@ -167,7 +171,7 @@ def growing_in_step(rng: Random) -> Made:
 
 def long_sessions(rng: Random) -> Made:
     """A tenant whose conversations go on for half an hour, as they always did."""
-    clock = Clock(rng, 4 * 60 * MINUTE, 5.0)
+    clock = Clock(rng, 3 * 60 * MINUTE, 10.0)
     node = Serving(rng, clock, load=0.4, tenants=2)
     node.engine.session_seconds = rng.uniform(60, 100)
     return Made(node.run())

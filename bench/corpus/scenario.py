@@ -23,8 +23,8 @@ class Label:
 
     kind: str
     onset: float
-    ended: float | None = None
-    subject: Subject = Subject(scope="node")
+    ended: float | None
+    subject: Subject
     due_seconds: float = 60.0
     implied: frozenset[str] = frozenset()
 
@@ -84,8 +84,6 @@ class Scenario:
 
 def scenarios_of(recipe: Recipe, part: Part) -> list[Scenario]:
     """Return the scenarios of one part; a recipe that is unseen has none to tune on."""
-    if part == "tuning":
-        number = 0 if recipe.unseen else recipe.tuning
-    else:
-        number = recipe.evaluation
+    tuning = 0 if recipe.unseen else recipe.tuning
+    number = tuning if part == "tuning" else recipe.evaluation
     return [Scenario(recipe, part, each) for each in range(number)]

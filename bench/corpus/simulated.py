@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +18,7 @@ from bench.corpus.scenario import Label, Made, Recipe, Scenario
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "corpus"
 PYTHON = ROOT / ".venv" / "engine" / "bin" / "python"
-SECONDS = 1_500.0
+SECONDS = 1_200.0
 _OF_LOAD = frozenset({"kv_pressure", "preemption_thrash", "tenant_surge", "eviction_storm", "workload_shift"})
 _OF_LEAK = frozenset({"kv_orphan", "kv_stall", "spec_residue", *_OF_LOAD})
 # By the fault: how long until a person would know, and what else would be right to say.
@@ -38,8 +39,8 @@ def _load(rng: Random, **more: Any) -> Load:
     return Load(**values | more)
 
 
-def _fault(rng: Random, kind: str) -> Spec:
-    onset, engine, load = rng.uniform(300, 600), Engine(blocks=rng.choice((3_000, 6_000))), _load(rng)
+def _fault(kind: str, rng: Random) -> Spec:
+    onset, engine, load = rng.uniform(300, 500), Engine(blocks=rng.choice((3_000, 6_000))), _load(rng)
     more: dict[str, Any] = {}
     if kind == "spec_residue":
         engine = Engine(blocks=6_000, drafts=3)
@@ -59,11 +60,11 @@ def _fault(rng: Random, kind: str) -> Spec:
     )
 
 
-def _healthy(rng: Random, kinds: Sequence[str]) -> Spec:
-    at, events = 240.0, []
+def _healthy(kinds: Sequence[str], rng: Random) -> Spec:
+    at, events = 200.0, []
     for kind in rng.sample(kinds, min(3, len(kinds))):
         events.append(Event(kind=kind, at=at, seconds=rng.uniform(60, 240)))
-        at += rng.uniform(300, 420)
+        at += rng.uniform(260, 330)
     bounded = "bounded_delay" in kinds
     engine = Engine(blocks=6_000, connector="remote", lease_seconds=240.0) if bounded else Engine(blocks=6_000)
     return Spec(
@@ -97,9 +98,18 @@ def _made(spec: Spec) -> Made:
     return Made(bundle.states(), labels)
 
 
-def _recipe(name: str, kind: str, spec: Callable[[Random], Spec], tuning: int, evaluation: int, *, unseen: bool) -> Recipe:
+def _recipe(
+    name: str, kind: str, spec: Callable[[Random], Spec], tuning: int, evaluation: int, *, unseen: bool
+) -> Recipe:
     recipe = Recipe(
-        f"simulated: {name}", "simulated", kind, lambda rng: _made(spec(rng)), tuning, evaluation, unseen=unseen, long=True
+        f"simulated: {name}",
+        "simulated",
+        kind,
+        lambda rng: _made(spec(rng)),
+        tuning,
+        evaluation,
+        unseen=unseen,
+        long=True,
     )
     _SPECS[recipe.name] = spec
     return recipe
@@ -133,13 +143,9 @@ def recipes() -> tuple[Recipe, ...]:
     if not PYTHON.exists():
         return ()
     faults = [
-        _recipe(kind, verdict, lambda rng, kind=kind: _fault(rng, kind), 1, 1, unseen=kind in _UNSEEN)
-        for kind, verdict in _FAULTS.items()
+        _recipe(kind, verdict, partial(_fault, kind), 1, 1, unseen=kind in _UNSEEN) for kind, verdict in _FAULTS.items()
     ]
-    healthy = [
-        _recipe(name, "", lambda rng, kinds=kinds: _healthy(rng, kinds), 1, 3, unseen=False)
-        for name, kinds in _GROUPS.items()
-    ]
+    healthy = [_recipe(name, "", partial(_healthy, kinds), 1, 2, unseen=False) for name, kinds in _GROUPS.items()]
     return (*faults, *healthy)
 
 

@@ -72,7 +72,7 @@ def storm(rng: Random) -> Made:
 
 def some_evicted(rng: Random) -> Made:
     """A few per cent are computed again, as in any cache."""
-    clock = Clock(rng, 3 * HOUR, 10.0)
+    clock = Clock(rng, 3 * HOUR, 15.0)
     node = Serving(rng, clock, load=0.5, daily=False, tenants=3)
     node.engine.evicted_share = rng.uniform(0.0, 0.05)
     return Made(node.run())
@@ -80,7 +80,7 @@ def some_evicted(rng: Random) -> Made:
 
 def longer(rng: Random) -> Made:
     """Contexts become five to eight times as long, for good, after hours of the usual."""
-    clock = Clock(rng, 7 * HOUR, 10.0)
+    clock = Clock(rng, 7 * HOUR, 15.0)
     node = Serving(rng, clock, load=0.15, daily=False, prompt=rng.uniform(300, 900), capacity=20_000)
     onset, times = rng.uniform(4, 5) * HOUR, rng.uniform(5, 8)
 
@@ -95,7 +95,7 @@ def longer(rng: Random) -> Made:
 
 def changing_by_the_hour(rng: Random) -> Made:
     """Contexts are a third longer by day than by night."""
-    clock = Clock(rng, 2 * DAY, 30.0)
+    clock = Clock(rng, 2 * DAY, 60.0)
     node = Serving(rng, clock, load=0.4)
     prompts = [tenant.prompt for tenant in node.tenants]
 

@@ -9,7 +9,6 @@ from bench.corpus.clock import Tick
 from bench.corpus.load import Noise, saw
 from engine_hooks.allocator import (
     BAND_BOUNDS,
-    MIB,
     AllocatorRow,
     DeviceRow,
     PoolRow,
@@ -21,6 +20,7 @@ from engine_hooks.allocator import (
 from engine_hooks.members import WorkerRow
 
 GIB = 1 << 30
+MIB = 1 << 20
 WALK_SECONDS = 5.0
 
 

@@ -64,7 +64,7 @@ def trainer_in_pieces(rng: Random) -> Made:
     return Made(node.run(act), (label,))
 
 
-def _growing(rng: Random, clock: Clock, node: Node, torch: Torch, onset: float, per_hour: float, step: float) -> Made:
+def _growing(clock: Clock, node: Node, torch: Torch, *, onset: float, per_hour: float, step: float = 0) -> Made:
     subject = TRAINER if node.trainers else WORKER
 
     def act(tick: Tick) -> None:
@@ -80,34 +80,34 @@ def _growing(rng: Random, clock: Clock, node: Node, torch: Torch, onset: float, 
 
 def growing(rng: Random) -> Made:
     """A worker's tensors grow for hours (vllm#12610, #17243; 2 GiB an hour over 16.75 h in one report)."""
-    clock = Clock(rng, rng.uniform(7, 10) * HOUR, 15.0)
+    clock = Clock(rng, rng.uniform(7, 10) * HOUR, 30.0)
     node = Serving(rng, clock, load=0.3)
     room = node.cards[0].total * 0.09
-    return _growing(rng, clock, node, node.workers["m"][0], rng.uniform(1.5, 2.5) * HOUR, room / 6, 0)
+    return _growing(clock, node, node.workers["m"][0], onset=rng.uniform(1.5, 2.5) * HOUR, per_hour=room / 6)
 
 
 def growing_in_steps(rng: Random) -> Made:
     """A step every few minutes that never comes down."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 15.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
     node = Serving(rng, clock, load=0.3)
     room = node.cards[0].total * 0.09
     step = room / rng.uniform(20, 60)
-    return _growing(rng, clock, node, node.workers["m"][0], rng.uniform(1.2, 2.0) * HOUR, room / 5, step)
+    return _growing(clock, node, node.workers["m"][0], onset=rng.uniform(1.2, 2.0) * HOUR, per_hour=room / 5, step=step)
 
 
 def trainer_growing(rng: Random) -> Made:
     """A training process that keeps a graph alive: its floor rises under teeth of seconds to minutes."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 15.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
     node = Node(rng, clock)
     node.cards.append(Card(rng, "0", 80 * GIB))
     torch = Torch(rng, weights=20 * GIB, kv=0, graphs=0, work=6 * GIB, period=rng.uniform(60, 300))
     node.trainers["train"] = torch
-    return _growing(rng, clock, node, torch, rng.uniform(1.0, 2.0) * HOUR, rng.uniform(3, 8) * GIB, 0)
+    return _growing(clock, node, torch, onset=rng.uniform(1.0, 2.0) * HOUR, per_hour=rng.uniform(3, 8) * GIB)
 
 
 def teeth(rng: Random) -> Made:
     """Training: gigabytes come and go with each step or each evaluation, for half a day."""
-    clock = Clock(rng, 12 * HOUR, 15.0)
+    clock = Clock(rng, 12 * HOUR, 30.0)
     node = Node(rng, clock)
     node.cards.append(Card(rng, "0", 80 * GIB))
     node.trainers["train"] = Torch(
@@ -123,7 +123,7 @@ def teeth(rng: Random) -> Made:
 
 def levels_off(rng: Random) -> Made:
     """Growth that becomes slower and ends: caches of kernels, shapes seen for the first time, warm-up."""
-    clock = Clock(rng, 12 * HOUR, 15.0)
+    clock = Clock(rng, 12 * HOUR, 30.0)
     node = Serving(rng, clock, load=0.4)
     torch, room = node.workers["m"][0], node.cards[0].total * rng.uniform(0.02, 0.06)
     after, begin = rng.uniform(0.2, 0.8) * HOUR, rng.uniform(0, 1) * HOUR
@@ -156,7 +156,7 @@ def starting(rng: Random) -> Made:
 
 def small_pieces(rng: Random) -> Made:
     """A worker that has little free, in pieces, as all of them do: nothing comes of it for half a day."""
-    clock = Clock(rng, 10 * HOUR, 15.0)
+    clock = Clock(rng, 10 * HOUR, 30.0)
     node = Serving(rng, clock, load=0.5)
     torch = node.workers["m"][0]
     torch.free_parts, torch.largest = int(rng.uniform(30, 700)) * MIB, rng.uniform(0.05, 0.3)
@@ -165,7 +165,7 @@ def small_pieces(rng: Random) -> Made:
 
 def one_step(rng: Random) -> Made:
     """An adapter or a longer prompt than ever takes a gigabyte, once, and it stays."""
-    clock = Clock(rng, 8 * HOUR, 15.0)
+    clock = Clock(rng, 8 * HOUR, 30.0)
     node = Serving(rng, clock, load=0.5)
     torch, when, size = node.workers["m"][0], rng.uniform(1, 6) * HOUR, rng.uniform(0.005, 0.03) * node.cards[0].total
 

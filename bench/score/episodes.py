@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from agent.judge import Judge
 from agent.policy.types import DEFAULT, TEXTBOOK
-from agent.state import Subject, Tier, Verdict
+from agent.signals.node import NodeTracker
+from agent.signals.types import NodeSignals
+from agent.state import AgentState, Subject, Tier, Verdict
 from bench.corpus.scenario import Label, Scenario
 
 PROFILES = {"default": DEFAULT, "textbook": TEXTBOOK}
@@ -75,10 +77,29 @@ class _Listener:
                 episode.paged = now
 
 
+class _Shared:
+    """A tracker that two judges ask about the same state, one after the other."""
+
+    def __init__(self, tracker: NodeTracker) -> None:
+        self._tracker = tracker
+        self._state: AgentState | None = None
+        self._signals = NodeSignals()
+
+    def take(self, state: AgentState) -> NodeSignals:
+        """Return the signals at ``state``."""
+        if state is not self._state:
+            self._state, self._signals = state, self._tracker.take(state)
+        return self._signals
+
+
 def listen(scenario: Scenario) -> Heard:
     """Judge one scenario in both profiles."""
     made = scenario.made()
     judges = {name: (Judge(policy), _Listener()) for name, policy in PROFILES.items()}
+    if PROFILES["textbook"] == DEFAULT.model_copy(update={"profile": "textbook"}):
+        # Signals follow from a policy's numbers, not from its profile: working them out takes most of the time.
+        signals = _Shared(judges["default"][0]._tracker)
+        judges["default"][0]._tracker = judges["textbook"][0]._tracker = signals  # type: ignore[assignment]
     began, until, states = 0.0, 0.0, 0
     for state in made.states:
         if not states:

@@ -11,7 +11,10 @@ ABORTED_ENGINE, CONNECTOR_FAILURE, ERROR = "aborted_engine", "connector_failure"
 
 
 class HowEnded:
-    """Tells how a request ended. ``from_outside``: who ends requests now, if not the scheduler: to be kept until then."""
+    """Tells how a request ended.
+
+    ``from_outside``: what ends requests now, if not the scheduler itself; known only while it does so.
+    """
 
     HOOK = "how_ended"
 

@@ -231,7 +231,7 @@ class ReferenceLedger:
         return give_back
 
     def _count_freed(self, blocks: Sequence[Block], before: list[int]) -> None:
-        """Count blocks given back, and those that must be in the free queue now, by their references and not its length.
+        """Count references given back, and the blocks that must be in the free queue now: by their references.
 
         One that came to no queue is lost, and goes on counting.
         """

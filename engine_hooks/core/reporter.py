@@ -207,6 +207,7 @@ class EngineReporter:
             self._next_detail = now + min(LONGEST_DETAIL_PERIOD, max(DETAIL_PERIOD, self._detail_seconds / DETAIL_DUTY))
             self._detail_seconds, self._detail_began = 0.0, now
             self._sections, self._unasked = {}, list(self._observers)
+            self._taps.take_in()
         # Where steps are long, a millisecond is not felt, but a detail spread over many of them would be old.
         at_once = at_once or now - self._detail_began > DETAIL_PERIOD / 2
         while self._unasked:

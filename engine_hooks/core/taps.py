@@ -16,7 +16,7 @@ from engine_hooks.guard import Guard
 Request = Any  # vllm.v1.request.Request
 Listener = Callable[..., None]
 
-MAX_LATER = 512
+MAX_LATER = 128  # calls: half a millisecond or so
 TIMED_CALLS = 17  # a prime: events come in patterns, and not always the same one may be timed
 
 
@@ -95,7 +95,7 @@ class Taps:
             self.take_in()
 
     def take_in(self) -> None:
-        """Do what was put off: before anybody looks, and at rest. Requests are not kept for longer than a detail's turn."""
+        """Do what was put off: before anybody looks, and at rest. No request is kept for longer than that."""
         if not self._later:
             return
         waiting, self._later = self._later, []

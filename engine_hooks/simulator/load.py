@@ -82,6 +82,10 @@ class Load:
             came += self._next_turns(now)
         return came
 
+    def share(self, tenant: str) -> float:
+        """Return a tenant's share of the load, as it is without any shift."""
+        return self._shares([])[self.tenants.index(tenant)]
+
     def leavers(self, now: float) -> list[str]:
         """Return the ids of requests whose clients have gone away since the last call."""
         gone = []

@@ -192,6 +192,9 @@ class Spec(Part, frozen=True, kw_only=True):
         if kind in ("shared_prefix", "double_free", "eviction_storm") and not self.engine.caching:
             raise SpecError(f"{kind}: needs prefix caching")
 
+        if kind == "tenant_surge" and self.load.tenants < 2:
+            raise SpecError("tenant_surge: needs others beside the tenant (tenants is 1)")
+
     def _check_tenant(self, kind: str, tenant: str) -> None:
         if tenant and tenant not in {f"t{number}" for number in range(1, self.load.tenants + 1)}:
             raise SpecError(f"{kind}: no tenant {tenant!r}; there are t1..t{self.load.tenants}")

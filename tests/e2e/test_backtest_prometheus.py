@@ -105,7 +105,7 @@ class Directly:
     def __init__(self, began: float) -> None:
         self._began = began
 
-    def states(self) -> Iterator[tuple[str, AgentState]]:
+    def records(self) -> Iterator[tuple[str, AgentState]]:
         for state in states(self._began):
             yield "kvtide node1:9477", state
 
@@ -291,7 +291,7 @@ def test_what_was_scraped_live_has_no_engine_that_was_not_there(tmp_path: Path) 
             during(2.0, {"b"})
             asked = Asked(Span(seen[0][0], seen[-1][1]), 0.1)
             feed = PrometheusFeed(Prometheus(server.url), asked)
-            found = [(state.at, {engine.engine for engine in state.engines}) for _, state in feed.states()]
+            found = [(state.at, {engine.engine for engine in state.engines}) for _, state in feed.records()]
     finally:
         page.close()
     ats = [at for at, _ in found]

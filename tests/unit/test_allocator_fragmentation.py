@@ -185,6 +185,17 @@ def test_of_two_devices_of_a_process_the_worse_is_told() -> None:
     assert "GPU 0" in found.sentence
 
 
+def test_what_was_only_noted_must_hold_before_somebody_is_told() -> None:
+    def given(now: AgentState) -> NodeSignals:
+        t = now.at - UNIX
+        return pieces(0.9, retries_per_minute=9.0) if 100 <= t < 110 or t >= 200 else pieces(0.25)
+
+    told = Told(KIND, given)
+    tiers = {now.at - UNIX: [(each.phase, each.tier) for each in told.look(now)] for now in states(300)}
+    assert tiers[90] == tiers[105] == tiers[259] == [("confirmed", "note")]
+    assert tiers[260] == [("confirmed", "page")]
+
+
 def test_its_life() -> None:
     def given(now: AgentState) -> NodeSignals:
         t = now.at - UNIX

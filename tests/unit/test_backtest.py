@@ -22,14 +22,16 @@ from agent.backtest.run import Feed, Named, run
 from agent.backtest.span import Span, seconds_of, shown, span_of
 from agent.backtest.text import MOST, render
 from agent.backtest.watch import Watch
-from agent.bundle.format import Header, Writer
+from agent.bundle.format import Header, Usuals, Writer
 from agent.bundle.header import Label as BundleLabel
 from agent.cli.app import app
 from agent.cli.app import run as run_command
 from agent.errors import ConfigError
 from agent.faces.terminal import Terminal
+from agent.judge import Judge
 from agent.oom.log import FailureCount
 from agent.policy.types import DEFAULT, TEXTBOOK, Policy
+from agent.replay.bundles import AGENT_ENDED
 from agent.signals.types import EngineSignals, NodeSignals
 from agent.state import AgentState, Judgement, Subject, Verdict
 from tests.unit.allocators import make_failure
@@ -319,7 +321,7 @@ class Given:
     given: list[AgentState]
     truth: tuple[Label, ...] | None = None
 
-    def states(self) -> Iterator[tuple[str, AgentState]]:
+    def records(self) -> Iterator[tuple[str, AgentState]]:
         return (("night", each) for each in self.given)
 
     def labels(self) -> tuple[Label, ...] | None:
@@ -388,6 +390,31 @@ def test_several_histories_are_judged_apart_and_added_up() -> None:
     assert run([Named("default", DEFAULT)], []).totals[0].pages_per_day is None
 
 
+def test_an_agent_that_began_anew_judges_anew_and_a_clock_that_begins_anew_goes_on() -> None:
+    states = leaking()[:200]  # to 1000 s; the leak is from 600 s on
+    # The host was started anew: its clock, too, and a minute later everything goes on as before.
+    after = [
+        replace(each, at=each.at + 1060, monotonic=each.monotonic - MONO, started_at=WALL + 1000) for each in states
+    ]
+    back = replace(states[-1], monotonic=states[-1].monotonic - 100)  # one that came late: nobody looks at it
+    result = run([Named("default", DEFAULT), Named("textbook", TEXTBOOK)], [Given([*states, back, *after])])
+    (history,) = result.histories
+    assert (history.states, history.gaps, history.gap_seconds) == (400, 1, 65.0)
+    assert (history.began, history.ended) == (WALL, WALL + 2055)
+    for outcome in history.outcomes:
+        first_leak, second_leak = [each for each in outcome.episodes if each.kind == "kv_orphan"]
+        assert (first_leak.resolved_at, first_leak.ending) == (WALL + 995, AGENT_ENDED)
+        assert second_leak.confirmed_at == first_leak.confirmed_at + 1060
+        assert second_leak.resolved_at is None
+
+
+def test_what_an_agent_had_learned_is_known_to_every_policy() -> None:
+    learned = Usuals(baselines=Judge().baselines())
+    given: list[Any] = [learned, *leaking()[:5]]
+    result = run([Named("default", DEFAULT), Named("textbook", TEXTBOOK)], [Given(given)])
+    assert [history.states for history in result.histories] == [5]
+
+
 def text_of(result: Backtest, width: int = 100) -> str:
     terminal = Terminal(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     terminal.print(render(result))
@@ -414,6 +441,29 @@ def test_what_people_see() -> None:
         assert part in text, part
     assert max(map(len, text.splitlines())) <= 100
     assert "There was nothing to judge." in text_of(run([Named("default", DEFAULT)], []))
+    assert "By its labels nothing is wrong here." in text_of(run([Named("default", DEFAULT)], [Given(leaking(), ())]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "other: at the same time, stood at the end"),
+        ({"confirmed_at": MONO + 160, "paged_at": MONO + 160}, "other: 60 s later, stood at the end"),
+        ({"paged_at": MONO + 400}, "other: at the same time, a page 5 min later, stood at the end"),
+        ({"tier": "warn", "paged_at": None}, "other: at the same time, as warn, stood at the end"),
+        (
+            {"confirmed_at": MONO + 95, "resolved_at": MONO + 150, "ending": "engine gone"},
+            "other: 5.0 s earlier, lasted 60 s (engine gone)",
+        ),
+    ],
+)
+def test_what_a_second_policy_says_otherwise(changes: dict[str, Any], told: str) -> None:
+    one = episode(100)
+    other = replace(one, **changes)
+    result = run([Named("mine", DEFAULT), Named("other", DEFAULT)], [Given(leaking()[:2])])
+    history = replace(result.histories[0], comparison=compare([one], [other]))
+    lines = [each.strip() for each in text_of(replace(result, histories=(history,))).splitlines()]
+    assert [each for each in lines if each.startswith("other: ")] == [told]
 
 
 def test_a_long_list_is_cut_and_says_so_and_nothing_steers_the_terminal() -> None:

@@ -17,9 +17,11 @@ from agent.backtest.prometheus.client import Prometheus
 from agent.backtest.prometheus.errors import PrometheusError
 from agent.backtest.prometheus.feed import Asked, Metrics, PrometheusFeed
 from agent.backtest.prometheus.moment import Line, Lines, Moment
+from agent.backtest.run import Named, run
 from agent.backtest.span import Span
 from agent.errors import ConfigError
 from agent.oom.log import FailureCount
+from agent.policy.types import DEFAULT, TEXTBOOK
 from agent.sources.device.state import Xid
 from agent.sources.scrape.families import reading_of
 from agent.sources.scrape.page import PageReader
@@ -46,7 +48,7 @@ def read(
     with StubPrometheus(of_samples(samples)) as stub:
         prometheus = Prometheus(stub.url)
         feed = PrometheusFeed(prometheus, Asked(Span(T, T + (steps - 1) * step), step, metrics=metrics))
-        states = list(feed.states())
+        states = list(feed.records())
         prometheus.close()
     return states, feed.remarks()
 
@@ -265,7 +267,7 @@ def test_a_long_range_is_asked_for_in_parts_and_every_state_comes_once() -> None
     with StubPrometheus(listen) as stub:
         prometheus = Prometheus(stub.url)
         feed = PrometheusFeed(prometheus, Asked(Span(T, T + 599 * STEP), STEP, metrics="kvtide"))
-        ats = [state.at for _, state in feed.states()]
+        ats = [state.at for _, state in feed.records()]
         prometheus.close()
     assert ats == [T + number * STEP for number in numbers]
     assert max(question.points for question in asked) == feeds.POINTS
@@ -280,7 +282,7 @@ def test_an_answer_that_is_too_large_is_asked_for_in_smaller_parts(monkeypatch: 
     with StubPrometheus(lambda _: Answer(b" " * 20_000)) as stub:
         prometheus = Prometheus(stub.url)
         with pytest.raises(PrometheusError, match="even of one moment: narrow it with --select"):
-            list(PrometheusFeed(prometheus, Asked(Span(T, T + 60), 15.0)).states())
+            list(PrometheusFeed(prometheus, Asked(Span(T, T + 60), 15.0)).records())
         prometheus.close()
 
 
@@ -307,9 +309,10 @@ def test_a_hostile_answer_ends_in_nothing_or_in_one_line() -> None:
 
     with StubPrometheus(answer) as stub:
         prometheus = Prometheus(stub.url)
-        states = [state for _, state in PrometheusFeed(prometheus, Asked(Span(T, T + 60), 15.0)).states()]
+        feed = PrometheusFeed(prometheus, Asked(Span(T, T + 60), 15.0))
+        result = run([Named("default", DEFAULT), Named("textbook", TEXTBOOK)], [feed])
         prometheus.close()
-    assert states
+    assert result.histories
 
 
 WANTED_NAMES = sorted(metric.name for metric in CATALOGUE if WANTED.fullmatch(metric.name))

@@ -97,6 +97,11 @@ def test_an_unknown_key(tmp_path: Path) -> None:
     assert refused(2, "agent", "--config", path) == expected
 
 
+def test_a_policy_that_is_none(config_file: Path) -> None:
+    line = refused(2, "agent", "--config", config_file, "--policy", "of mine")
+    assert line == "policy 'of mine': there is no such file, and no such profile (default, textbook)"
+
+
 def test_status_without_an_agent() -> None:
     with socket.socket() as unused:  # bound, and nobody listens
         unused.bind(("127.0.0.1", 0))

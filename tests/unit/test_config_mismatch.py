@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from agent.state import AgentState
-from agent.verdicts.base import Finding
+from agent.oom.judge import judge as judge_message
+from agent.signals.types import NodeSignals
+from agent.state import AgentState, Subject
+from agent.verdicts.base import Finding, View
 from agent.verdicts.config_mismatch import ConfigMismatch
+from engine_hooks.allocator import MEMORY
+from tests.unit.allocators import make_event, make_failure
 from tests.unit.details import make_detail, make_group, make_tenant, make_waiting
-from tests.unit.facts import facts
-from tests.unit.timeline import engine, pool, state, times, watch
+from tests.unit.timeline import UNIX, engine, pool, state, times, watch
 
 BARE = {"tenants": (), "groups": (make_group(),), "pools": (), "delayed": (), "pins": (), "speculation": None}
 
 
 def judge(**changes: Any) -> Finding | None:
     detail = make_detail(**BARE | changes.pop("detail", {}))
-    return ConfigMismatch().judge(facts(detail=detail, **changes))
+    node = state(0.0, engines=(engine(detail=detail, **changes),))
+    return dict(ConfigMismatch().judge(View(node, NodeSignals()))).get(Subject(scope="engine", engine="m"))
 
 
 def test_a_limit_of_requests_above_the_pool() -> None:
@@ -43,6 +47,33 @@ def test_quotas_beyond_the_pool_are_a_note() -> None:
     assert finding.tier == "note"
     assert "1,100 blocks by their quotas, and the pool has 1,000" in finding.sentence
     assert judge(detail={"tenants": rows[:1]}) is None
+
+
+NEVER = (
+    "ValueError: To serve at least one request with the model's max seq len (65536), (2.45 GiB KV cache is needed, "
+    "which is larger than the available KV cache memory (1.90 GiB). Try increasing `gpu_memory_utilization` or "
+    "decreasing `max_model_len` when initializing the engine."
+)
+
+
+def test_an_engine_that_can_not_start_with_these_settings() -> None:
+    """cold-02: 1.9 GiB are left for the KV cache, where 65,536 tokens need 2.45."""
+
+    def states(message: str) -> Iterator[AgentState]:
+        event = make_event(kind=MEMORY, message=message, at=UNIX + 10)
+        failed = make_failure(engine="m", event=event, judgement=judge_message(message, event))
+        for t in times(800, 5.0):
+            yield state(t, failures=(failed,) if t >= 10 else ())
+
+    seen = watch(states(NEVER))
+    (verdict,) = [each for _, each in seen.confirmed if each.kind == "config_mismatch"]
+    assert seen.at("config_mismatch") == 10.0
+    assert (verdict.tier, verdict.subject.engine) == ("page", "m")
+    assert verdict.sentence.startswith("Engine m can't start with these settings.")
+    assert "2.5 GiB" in verdict.sentence or "2.4 GiB" in verdict.sentence
+    assert "max_model_len" in verdict.remedy
+    other = "RuntimeError: Free memory on device (1.2/24.0 GiB) on startup is less than desired GPU memory utilization"
+    assert "config_mismatch" not in watch(states(other)).kinds(), "something else is on that card"
 
 
 def test_over_time() -> None:

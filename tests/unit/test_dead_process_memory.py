@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from agent.oom.log import Failure
 from agent.sources.host.state import DeadHolder, HostState
 from agent.state import AgentState, Verdict
+from tests.unit.allocators import make_event, make_failure
 from tests.unit.timeline import GIB, UNIX, gpu, host, state, times
 from tests.unit.told import Told
 
@@ -20,9 +22,11 @@ def dead(*sizes: int, card: str = "0") -> HostState:
     return host(dead=rows, dead_bytes={card: sum(sizes)})
 
 
-def states(there: HostState | None, seconds: float = 60, used: int = 40 * GIB) -> Iterator[AgentState]:
+def states(
+    there: HostState | None, seconds: float = 60, used: int = 40 * GIB, failures: tuple[Failure, ...] = ()
+) -> Iterator[AgentState]:
     for t in times(seconds):
-        yield state(t, gpus=[gpu(used)], host=there)
+        yield state(t, gpus=[gpu(used)], host=there, failures=failures)
 
 
 def verdict(there: HostState | None, **changes: Any) -> Verdict | None:
@@ -49,11 +53,16 @@ def test_one_is_one_and_of_many_the_first_are_named() -> None:
     assert many.evidence["processes"] == 25
 
 
-def test_it_pages_where_nothing_is_left_beside_it() -> None:
-    found = verdict(dead(20 * GIB), used=77 * GIB)
-    assert found is not None
-    assert found.tier == "page"
-    assert "Only 2.5 GiB are free beside it." in found.sentence
+def test_it_pages_where_nothing_is_left_beside_it_and_memory_was_refused() -> None:
+    failure = make_failure(event=make_event(at=UNIX))
+    served, refused = (
+        verdict(dead(20 * GIB), used=77 * GIB),
+        verdict(dead(20 * GIB), used=77 * GIB, failures=(failure,)),
+    )
+    assert served is not None
+    assert refused is not None
+    assert (served.tier, refused.tier) == ("warn", "page")
+    assert "Only 2.5 GiB are free beside it." in refused.sentence
 
 
 @pytest.mark.parametrize("there", [None, host(), host(dead=None, dead_bytes=None, host_pids=False)])

@@ -145,3 +145,12 @@ def test_a_source_that_is_not_up_and_a_page_that_never_came_are_nobody_missing()
     assert told(watch(states())) == []
     down = {"phase": "down", "usage_ratio": None, "held_blocks": None, "running": None}
     assert told(watch(state(t, pages=[page(**down)]) for t in times(300))) == []
+
+
+def test_silence_counts_by_our_own_clock_where_its_age_is_not_told_finely() -> None:
+    def states() -> Iterator[AgentState]:
+        for t in times(200):
+            silent = {"phase": "silent", "reason": "no word", "running": None, "pool": None, "report_age_seconds": 12.0}
+            yield node(t, engine(**silent if t >= 20 else {}))
+
+    assert told(watch(states())) == [(60.0, "warn"), (140.0, "page")]

@@ -114,8 +114,20 @@ def test_a_ramp_of_far_more_than_eight_per_cent_a_minute(minutes: float) -> None
     def level(t: float) -> float:
         return 0.05 + 0.88 * min(1.0, max(0.0, (t - 300) / (60 * minutes)))
 
-    assert run(level, 1200) == set()
-    assert on_a_page(level, lambda t: int(60 * level(t)), 1200, 5.0) == set()
+    def running(t: float) -> int:
+        return int(60 * level(t))
+
+    admitted = (state(t, engines=(hooked(t, level(t), running=running(t)),)) for t in times(1200, 2.0))
+    assert kinds(admitted) == set()
+    assert on_a_page(level, running, 1200, 5.0) == set()
+
+
+def test_its_twin_a_pool_that_eight_running_requests_fill() -> None:
+    def level(t: float) -> float:
+        return min(0.999, 0.60 + 0.00117 * t)
+
+    assert run(level, 400) == {"kv_pressure"}
+    assert on_a_page(level, lambda _: 16, 400, 2.0) == {"kv_pressure"}
 
 
 def test_a_full_pool_for_an_hour_is_what_throughput_is() -> None:

@@ -346,6 +346,7 @@ def test_a_disk_that_hangs_costs_states_and_the_agent_does_not_wait(
         made.ask(60.0).result(1.0)
     made.close()
     hang.set()
+    made._work.put(None)
     made._thread.join(20.0)
 
 

@@ -37,7 +37,8 @@ def test_an_hour_is_the_default(asked: Any) -> None:
 
 
 def test_options_make_the_load(asked: Any) -> None:
-    words = ["--mixed-tenants", "4", "--turns", "3", "--context-ttl", "60", "--interrupt-rate", "0.1", "--burst", "5", "--rate", "2", "--seed", "9"]
+    sessions = ("--mixed-tenants", "4", "--turns", "3", "--context-ttl", "60")
+    words = (*sessions, "--interrupt-rate", "0.1", "--burst", "5", "--rate", "2", "--seed", "9")
     spec = asked(*words)
     load = spec.load
     assert (spec.seed, load.tenants, load.turns, load.context_ttl) == (9, 4, 3.0, 60.0)
@@ -105,7 +106,6 @@ def test_the_result_says_how_fast_it_was(tmp_path: Path) -> None:
         labels=(),
         planted={},
         engine_version="0.32.0",
-        complete=True,
     )
     lines = simulate._lines(Spec(), summary, out)
     assert lines[0].endswith("3,600 states, 2.0 KiB; vLLM 0.32.0, seed 0")

@@ -25,6 +25,7 @@ from tests.unit.test_simulate_run import header
             "needs a lease",
         ),
         (Spec(faults=(Fault(kind="spec_residue"),)), "does not speculate"),
+        (Spec(faults=(Fault(kind="tenant_surge"),)), "needs others beside the tenant"),
         (Spec(faults=(Fault(kind="shared_prefix"),), engine=Engine(caching=False)), "needs prefix caching"),
         (Spec(faults=(Fault(kind="orphan", tenant="t3"),), load=Load(tenants=2)), "no tenant 't3'; there are t1..t2"),
         (Spec(engine=Engine(connector="nixl")), "connector 'nixl' is not known; there are none, remote, opaque"),
@@ -40,7 +41,7 @@ def test_what_does_not_fit_together_is_refused(spec: Spec, words: str) -> None:
 @pytest.mark.parametrize("kind", [*LEAKS, *FLOWS])
 def test_every_fault_can_be_had(kind: str) -> None:
     connector = {"delayed_free": "remote", "abort_loading": "remote", "unknown_pin": "opaque"}.get(kind, "none")
-    check(Spec(faults=(Fault(kind=kind),), engine=Engine(connector=connector, drafts=4)))
+    check(Spec(faults=(Fault(kind=kind),), engine=Engine(connector=connector, drafts=4), load=Load(tenants=2)))
 
 
 @pytest.mark.parametrize("kind", EVENTS)

@@ -51,7 +51,7 @@ class PrometheusFeed:
         self._told: set[str] = set()  # hosts whose agent tells of engines
         self._left_out: set[Target] = set()
 
-    def states(self) -> Iterator[tuple[str, AgentState]]:
+    def records(self) -> Iterator[tuple[str, AgentState]]:
         """Yield the states of each target in the order of their times, one stretch after the other."""
         asked, points = self._asked, min(POINTS, MAX_POINTS)
         start = asked.span.start

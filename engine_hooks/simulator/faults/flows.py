@@ -31,6 +31,17 @@ class LoadChanges(Plant):
         if self.on():
             self.begin(tenant=self.shift.tenant)
 
+    @property
+    def pool(self) -> int:
+        """Tokens that the pool has room for."""
+        engine = self.world.spec.engine
+        return engine.blocks * engine.block_size
+
+    def life(self, output: float) -> float:
+        """Seconds that a request of ``output`` times the load's tokens runs, as far as it need not wait."""
+        engine, load = self.world.spec.engine, self.world.spec.load
+        return load.output * output / engine.step_output * engine.step_seconds
+
     def named(self) -> str:
         """The tenant that it is about: the last one, where the spec does not say."""
         return self.fault.tenant or self.world.load.tenants[-1]
@@ -43,39 +54,42 @@ class PreemptionThrash(LoadChanges):
 
     def shifted(self) -> Shift:
         """As many and as long as it takes to have more of them admitted than can stay."""
-        spec = self.world.spec
-        engine, load = spec.engine, spec.load
-        pool = engine.blocks * engine.block_size
-        long = OVERSUBSCRIBED * pool / engine.running  # tokens of each, at its end
+        load = self.world.spec.load
+        long = OVERSUBSCRIBED * self.pool / self.world.spec.engine.running  # tokens of each, at its end
         output = max(2.0, (long - load.prompt - load.system) / load.output)
-        life = load.output * output / engine.step_output * engine.step_seconds
-        held = load.rate * life * (load.prompt + load.system + load.output * output / 2)
-        factor = self.fault.factor or 1.0
-        return Shift(self.fault.onset, self.until, output=output, rate=max(0.5, factor * OVERSUBSCRIBED * pool / held))
+        held = load.rate * self.life(output) * (load.prompt + load.system + load.output * output / 2)
+        rate = max(0.5, (self.fault.factor or 1.0) * OVERSUBSCRIBED * self.pool / held)
+        return Shift(self.fault.onset, self.until, output=output, rate=rate)
 
 
 class TenantSurge(LoadChanges):
-    """One tenant sends many times as much as before."""
+    """One tenant sends many times as much as before, and more than the pool can hold: the others wait for it."""
 
     VERDICT = "tenant_surge"
     SCOPE = "tenant"
+    WANTS = 1.3  # of the pool
 
     def shifted(self) -> Shift:
-        """That tenant's rate times ten, or the spec's factor."""
-        return Shift(self.fault.onset, self.until, tenant=self.named(), rate=self.fault.factor or 10.0)
+        """Prompts so long that as many as may run fill the pool, and so many of them; the spec's factor on top."""
+        load, named = self.world.spec.load, self.named()
+        prompt = max(1.0, (self.WANTS * self.pool / self.world.spec.engine.running - load.system) / load.prompt)
+        held = load.rate * self.world.load.share(named) * self.life(1.0) * (
+            load.system + load.prompt * prompt + load.output / 2
+        )  # fmt: skip
+        rate = (self.fault.factor or 1.0) * max(5.0, self.WANTS * self.pool / held)
+        return Shift(self.fault.onset, self.until, tenant=named, rate=rate, prompt=prompt)
 
 
 class EvictionStorm(LoadChanges):
     """One tenant's prompts, long and all different, push out what the others would have used again."""
 
     VERDICT = "eviction_storm"
-    SCOPE = "tenant"
-    TOKENS, POOL_SECONDS = 2000, 20.0
+    TOKENS, POOL_SECONDS = 2000, 40.0
 
     def shifted(self) -> Shift:
-        """As many as it takes to fill the pool every twenty seconds."""
-        engine, load = self.world.spec.engine, self.world.spec.load
-        rate = engine.blocks * engine.block_size / self.POOL_SECONDS / self.TOKENS * (self.fault.factor or 1.0)
+        """As many as it takes to fill the pool every forty seconds."""
+        load = self.world.spec.load
+        rate = self.pool / self.POOL_SECONDS / self.TOKENS * (self.fault.factor or 1.0)
         return Shift(
             self.fault.onset, self.until, tenant=self.named(), extra=rate, prompt=self.TOKENS / load.prompt,
             output=0.1, alone=True,

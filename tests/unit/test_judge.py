@@ -1,0 +1,120 @@
+"""The judge when something of its own fails, and what it holds of what it can't see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from agent import judge as judging
+from agent.judge import HELD_SECONDS, OUT_OF_SIGHT, Judge
+from agent.judging import LiveJudge
+from agent.policy.types import DEFAULT
+from agent.state import AgentState, Subject, Verdict
+from agent.verdicts.base import Facts, Finding, View
+from agent.verdicts.kv_orphan import KvOrphan
+from tests.unit.recordings import leaking, moment, sound_engine
+
+GPU = Subject(scope="gpu", gpu="0")
+
+
+class Failing:
+    """Finds an engine guilty at first, and fails from then on."""
+
+    kind = "kv_stall"
+    confirm_seconds = clear_seconds = 0.0
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def judge(self, facts: Facts) -> Finding | None:
+        if self.fails:
+            raise ZeroDivisionError("of ours")
+        return Finding("It stands still.", "", {})
+
+
+class FailingNode:
+    """The same for a node."""
+
+    kind, of_absence = "sensor_stale", True
+    confirm_seconds = clear_seconds = 0.0
+    fails = False
+
+    def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
+        yield GPU, Finding("It is old.", "", {})
+        if self.fails:
+            raise ZeroDivisionError("of ours")
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch) -> tuple[Failing, FailingNode]:
+    engine, node = Failing(), FailingNode()
+    monkeypatch.setattr(judging, "DETECTORS", (engine, KvOrphan()))
+    monkeypatch.setattr(judging, "NODE_DETECTORS", (node,))
+    return engine, node
+
+
+def kinds(verdicts: tuple[Verdict, ...]) -> list[tuple[str, str, bool]]:
+    return [(each.kind, each.phase, each.held) for each in verdicts]
+
+
+def test_a_detector_that_fails_costs_its_own_verdicts_alone(
+    ours: tuple[Failing, FailingNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = LiveJudge(DEFAULT, None)
+    states = list(leaking(10, 0))
+    for state in states[:5]:
+        judge.look(state)
+    assert judge.errors == {}
+    ours[0].fails = ours[1].fails = True
+    said = [judge.look(state).verdicts for state in states[5:]]
+    assert kinds(said[-1]) == [
+        ("kv_stall", "confirmed", True),
+        ("kv_orphan", "confirmed", False),
+        ("sensor_stale", "confirmed", True),
+    ]
+    assert judge.errors == {"kv_stall": 5, "sensor_stale": 5}
+    assert [record.message for record in caplog.records] == [
+        "kv_stall can't be judged: please report this",
+        "sensor_stale can't be judged: please report this",
+    ]
+    ours[0].fails = ours[1].fails = False
+    assert kinds(judge.look(moment(11)).verdicts)[0] == ("kv_stall", "confirmed", False)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_elsewhere_the_first_failure_is_raised(ours: tuple[Failing, FailingNode], which: int) -> None:
+    ours[which].fails = True
+    with pytest.raises(ZeroDivisionError):
+        Judge().look(moment(0))
+
+
+def test_signals_and_scores_that_fail_leave_verdicts_as_they_are(
+    ours: tuple[Failing, FailingNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = LiveJudge(DEFAULT, None)
+    judge.look(moment(0))
+
+    def fail(*_: object) -> object:
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr(judging, "scores", fail)
+    monkeypatch.setattr(judge._judge._tracker, "take", fail)
+    judgement = judge.look(moment(1))
+    assert judge.errors == {"signals": 1, "scores": 1}
+    assert kinds(judgement.verdicts) == [("kv_stall", "confirmed", False), ("sensor_stale", "confirmed", False)]
+    assert (judgement.scores, judgement.signals.engines) == ((), ())
+
+
+def test_what_can_not_be_seen_is_held_for_a_while_and_then_let_go(ours: tuple[Failing, FailingNode]) -> None:
+    judge = Judge()
+    for state in leaking(5, 0):
+        judge.look(state)
+
+    def silent(second: float) -> AgentState:
+        return moment(second, sound_engine(phase="silent", pool=None))
+
+    assert ("kv_orphan", "confirmed", True) in kinds(judge.look(silent(6)).verdicts)
+    assert ("kv_orphan", "confirmed", True) in kinds(judge.look(silent(4 + HELD_SECONDS)).verdicts)
+    let_go = {each.kind: each for each in judge.look(silent(4.5 + HELD_SECONDS)).verdicts}["kv_orphan"]
+    assert (let_go.phase, let_go.ending, let_go.held) == ("resolved", OUT_OF_SIGHT, False)

@@ -1,0 +1,164 @@
+"""The slow estimator: leaks and staircases are seen; plateaus, cycles, caches that fill and steps are not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.signals.slow import SlowTrack
+from agent.signals.tiers import TIERS, Tiers
+from agent.signals.types import Slow
+from tests.unit.series import Shape, Wander, added, fills, line, saw, stairs
+
+WHOLE = 10_000.0
+HOUR = 3600.0
+STAIRS = 4
+
+
+def play(
+    shape: Shape,
+    hours: float,
+    *,
+    beside: Shape | None = None,
+    step: float = 20.0,
+    exact: bool = False,
+    equal: bool = False,
+) -> list[tuple[float, Slow]]:
+    """Return what it says, with the hours at which it says it, each minute."""
+    track, said, t, last = SlowTrack(exact=exact), [], 0.0, None
+    while t < hours * HOUR:
+        track.add(t, shape(t), WHOLE, None if beside is None else beside(t))
+        slow = track.at_equal if equal else track.slow
+        if slow is not None and slow is not last:
+            said.append((t / HOUR, slow))
+            last = slow
+        t += step
+    return said
+
+
+def leaks(said: list[tuple[float, Slow]]) -> list[float]:
+    return [hours for hours, slow in said if slow.leaks or slow.staircase >= STAIRS]
+
+
+@pytest.mark.parametrize("per_hour", [0.01, 0.03, 0.10])
+def test_a_leak_is_seen_and_its_rate_is_right(per_hour: float) -> None:
+    said = play(added(line(per_hour * WHOLE / 60, base=2000), Wander(60, 60)), 4)
+
+    assert leaks(said)
+    slow = said[-1][1]
+    assert slow.leaks
+    assert slow.per_hour == pytest.approx(per_hour, rel=0.25)
+    assert slow.low <= slow.per_hour <= slow.high
+    assert slow.retained_ratio > 0.7
+
+
+def test_a_leak_is_seen_within_the_first_hour_and_a_half() -> None:
+    assert leaks(play(added(line(0.05 * WHOLE / 60, base=2000), Wander(60, 60)), 2))[0] < 1.5
+
+
+def test_a_leak_that_begins_after_a_long_plateau_is_seen_soon() -> None:
+    said = play(added(line(0.04 * WHOLE / 60, base=2000, since=8 * HOUR), Wander(60, 60)), 11)
+
+    assert 8 < leaks(said)[0] < 10
+
+
+def test_a_trend_under_a_saw_tooth_is_a_leak() -> None:
+    said = play(added(saw(200, 2000, base=1000), line(0.03 * WHOLE / 60, base=0), Wander(30, 60)), 4)
+
+    assert said[-1][1].leaks
+    assert said[-1][1].per_hour == pytest.approx(0.03, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "hours"),
+    [
+        ("plateau", added(line(0, base=6000), Wander(300, 60)), 8),
+        ("plateau that wanders slowly", added(line(0, base=5000), Wander(500, 1200, 3)), 8),
+        ("saw-tooth of 200 s", added(saw(200, 3000), Wander(50, 60)), 6),
+        ("saw-tooth of an hour", added(saw(HOUR, 3000), Wander(50, 60)), 10),
+        ("one step", added(lambda t: 1500.0 if t > 5000 else 0.0, line(0, base=3000), Wander(50, 60)), 8),
+        ("cache that fills in minutes", added(fills(5000, 900, base=1000), Wander(50, 60)), 6),
+        ("cache that fills in an hour", added(fills(5000, HOUR, base=1000), Wander(50, 60)), 8),
+        ("cache that fills in three hours", added(fills(5000, 2 * HOUR, base=1000), Wander(20, 60)), 12),
+        ("start in steps", lambda t: 1000 + 800 * min(5.0, t // 120), 6),
+    ],
+)
+def test_what_looks_like_a_leak_and_is_none(name: str, shape: Shape, hours: float) -> None:
+    assert not leaks(play(shape, hours)), name
+
+
+def test_a_day_s_cycle_is_none_on_its_second_day() -> None:
+    said = play(lambda t: 4000 - 3000 * math.cos(2 * math.pi * t / 86400), 50, step=60)
+
+    assert not [hours for hours in leaks(said) if hours > 24]
+
+
+def _day(t: float) -> float:
+    return round(40 - 30 * math.cos(2 * math.pi * t / 86400))
+
+
+def test_a_day_s_cycle_that_requests_explain_is_none_at_all() -> None:
+    noise = Wander(80, 60)
+
+    assert not leaks(play(lambda t: 100 * _day(t) + noise(t), 26, beside=_day, step=60))
+    noise = Wander(80, 60)
+    assert not leaks(play(lambda t: 100 * _day(t) + noise(t), 26, beside=_day, step=60, equal=True))
+
+
+def test_a_leak_under_a_day_s_cycle_is_seen_at_equal_requests() -> None:
+    noise = Wander(80, 60)
+    said = play(lambda t: 100 * _day(t) + 150 * t / HOUR + noise(t), 20, beside=_day, step=60, equal=True)
+
+    assert leaks(said)
+    assert leaks(said)[0] < 14
+    assert said[-1][1].per_hour == pytest.approx(0.015, rel=0.3)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.floats(240, 2 * HOUR), st.sampled_from([100.0, 300.0]), st.randoms(use_true_random=False))
+def test_a_staircase_is_seen_whatever_its_steps(every: float, rise: float, random: object) -> None:
+    noise = Wander(rise / 25, 60, seed=random.randrange(1000))  # type: ignore[attr-defined]
+    hours = max(1.6, 8 * every / HOUR)
+
+    said = play(added(stairs(rise, every, base=500), noise), hours)
+
+    assert leaks(said)
+
+
+def test_steps_that_come_down_again_are_no_staircase() -> None:
+    said = play(lambda t: 2000 + 200 * ((t // 600) % 5), 5)
+
+    assert not [hours for hours in leaks(said) if hours > 1]
+
+
+def test_few_steps_are_told_as_a_staircase_before_an_hour_is_over() -> None:
+    said = play(stairs(200, 400, base=1000), 0.9)
+
+    assert any(slow.staircase >= STAIRS for _, slow in said)
+    assert not any(slow.leaks for _, slow in said)
+
+
+def test_what_is_exact_needs_no_second_look() -> None:
+    assert leaks(play(fills(300, 2 * HOUR, base=0), 2.2, exact=True))
+    assert not leaks(play(lambda t: 12.0, 2, exact=True))
+
+
+def test_too_short_a_time_says_nothing() -> None:
+    assert not play(line(100), 0.3)
+
+
+def test_fourteen_days_stay_within_four_hundred_points_and_keep_floors() -> None:
+    tiers = Tiers()
+    t = 0.0
+    while t < 15 * 86400:
+        tiers.add(t, 7.0 if 86400 <= t % 172800 < 86460 else 100.0, 0.0)
+        t += 60
+
+    points = tiers.points()
+    assert len(points.times) <= sum(keep / seconds for seconds, keep in TIERS) + 8
+    assert list(points.times) == sorted(points.times)
+    assert points.times[0] >= t - TIERS[-1][1] - 2 * TIERS[-1][0]
+    assert points.values.count(7.0) == 7
