@@ -59,11 +59,13 @@ def backtest(  # noqa: PLR0917 - each is an option
         typer.Option("--from", metavar="SOURCE", help="A bundle, or the URL of a Prometheus; repeat it."),
     ] = None,
     range_: Annotated[
-        str, typer.Option("--range", help="Of a Prometheus: a duration that ends now (2h, 14d), or START..END.")
-    ] = "2h",
+        str | None,
+        typer.Option("--range", help="Of a Prometheus: a duration that ends now (14d; default 2h), or START..END."),
+    ] = None,
     step: Annotated[
-        str, typer.Option(help="Of a Prometheus: time between two states; best its scrape interval.")
-    ] = "15s",
+        str | None,
+        typer.Option(help="Of a Prometheus: time between two states, best its scrape interval (default 15s)."),
+    ] = None,
     select: Annotated[
         str,
         typer.Option(help='Of a Prometheus: matchers that narrow it, such as \'job="kvtide",instance=~"gpu1:.*"\'.'),
@@ -96,6 +98,9 @@ def backtest(  # noqa: PLR0917 - each is an option
     given = [*(from_ or ()), *(sources or ())]
     if not given:
         raise ConfigError("--from: a bundle or the URL of a Prometheus is needed")
+    for option, value in (("--range", range_), ("--step", step), ("--select", select)):
+        if value and not any("://" in source for source in given):
+            raise ConfigError(f"{option}: {value}: is for a Prometheus; a bundle is judged whole")
     policies = [Named(name, choose(name)) for name in (policy, against) if name is not None]
     short = [Path(each.name).name for each in policies]
     if len(set(short)) == len(short):
@@ -115,7 +120,7 @@ def backtest(  # noqa: PLR0917 - each is an option
             chosen = next((each for each in METRICS if each == metrics), None)
             if chosen is None:
                 raise ConfigError(f"--metrics: {metrics!r}: must be one of {', '.join(METRICS)}")
-            asked = Asked(span_of(range_, time.time()), seconds_of(step, "--step"), select, chosen)
+            asked = Asked(span_of(range_ or "2h", time.time()), seconds_of(step or "15s", "--step"), select, chosen)
             prometheus = Prometheus(source, timeout=timeout, ca_file=ca_file, token_file=token_file)
             stack.callback(prometheus.close)
             feeds.append(PrometheusFeed(prometheus, asked))

@@ -24,7 +24,8 @@ class BundleReplay(msgspec.Struct, frozen=True, kw_only=True):
 
     ``agents``: how many recorded, one after the other. ``passed``: suspicions that went away. ``live``: against what
     the live agent said, None where nothing of that is in it or another policy judges now. ``torn``: why the end is
-    missing, or empty. ``errors``: how often what of judging has failed, by name. ``labels``: the truth, where it is known: their times are on the states' monotonic clock.
+    missing, or empty. ``errors``: how often what of judging has failed, by name. ``labels``: the truth, where it is
+    known: their times are on the states' monotonic clock.
     """
 
     file: str

@@ -5,6 +5,7 @@ It stands in where a real scheduler would be too slow (days) or can't be made to
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,6 +89,8 @@ class Engine:
         self.pid = self.rng.randrange(2_000, 60_000)
         self.speculative = speculative
         self.extra_refusals = 0.0  # a second, that memory refuses for a reason of its own
+        # What all requests will hold in the end, as a share of the pool, at which a router sends the next elsewhere.
+        self.most_held = math.inf
         self.patience: float | None = None  # seconds after which a client gives up and tries again
         self._begin()
 
@@ -177,9 +180,13 @@ class Engine:
             self._stretch(before, min(tick.elapsed, 120.0) / elapsed - 1)
 
     def _live(self, tick: Tick, elapsed: float) -> None:
+        room = self.most_held * self.capacity - sum(each.whole for each in (*self.running, *self.waiting))
         for tenant in self.tenants:
             for _ in range(poisson(self.rng, tenant.rate(tick.t) * elapsed)):
                 request = tenant.draw(self.rng)
+                room -= request.whole
+                if room < 0:
+                    continue
                 request.patience = self.patience
                 tenant.requests += 1
                 self.waiting.append(request)

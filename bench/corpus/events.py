@@ -190,8 +190,10 @@ def stopped(rng: Random) -> Made:
             node.phases["m"] = ("lost", "the link is gone") if gone else ("silent", "no word for 12.0 s")
             node.engine.frozen = True
 
-    implied = frozenset({"sensor_stale", "kv_stall"})
-    return Made(node.run(act), (Label("engine_missing", clock.monotonic(onset), None, ENGINE, 6 * MINUTE, implied),))
+    # One that is there and says nothing is as well called a sensor that is stale.
+    kind = "engine_missing" if gone else "sensor_stale"
+    implied = frozenset({"sensor_stale", "engine_missing", "kv_stall"})
+    return Made(node.run(act), (Label(kind, clock.monotonic(onset), None, ENGINE, 6 * MINUTE, implied),))
 
 
 def quiet_for_a_moment(rng: Random) -> Made:

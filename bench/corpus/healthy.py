@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -19,7 +20,7 @@ NAMES = ("acme", "bluebird", "cobalt", "delta", "ember")
 class Serving(Node):
     """One engine ``m`` on ``ranks`` GPUs, with tenants, a front end, a cgroup; ``load``: share of what fills it.
 
-    ``peak``: requests that run at once on average, at a load of one.
+    ``balanced``: a router sends elsewhere what would not find room here, so that load alone harms nobody.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Serving(Node):
         speculative: bool = False,
         prompt: float | None = None,
         capacity: int | None = None,
+        balanced: bool = True,
     ) -> None:
         super().__init__(rng, clock)
         load = rng.uniform(0.25, 0.8) if load is None else load
@@ -82,6 +84,7 @@ class Serving(Node):
             block_bytes=max(4096, kv // capacity),
             speculative=speculative,
         )
+        self.engine.most_held = 0.9 if balanced else math.inf
         self.engines.append(self.engine)
         ranked = []
         for rank in range(ranks):

@@ -123,7 +123,7 @@ class Hookless(Serving):
 def overload(rng: Random) -> Made:
     """The queue grows behind a full pool."""
     clock = Clock(rng, 18 * MINUTE, period_of(rng))
-    node = Hookless(rng, clock, load=0.6, daily=False, capacity=8_000)
+    node = Hookless(rng, clock, load=0.6, daily=False, capacity=8_000, balanced=False)
     onset, times = rng.uniform(6, 10) * MINUTE, rng.uniform(3, 5)
 
     def act(tick: Tick) -> None:

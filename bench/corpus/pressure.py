@@ -17,7 +17,7 @@ _OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workl
 def overload(rng: Random) -> Made:
     """More requests than the pool can hold: the queue grows behind refused allocations (vllm#23444)."""
     clock = Clock(rng, 18 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.6, daily=False, capacity=rng.choice((8_000, 20_000)))
+    node = Serving(rng, clock, load=0.6, daily=False, capacity=rng.choice((8_000, 20_000)), balanced=False)
     onset, times = rng.uniform(6, 10) * MINUTE, rng.uniform(3.0, 5.0)
     ramp = rng.uniform(10, 120)
 
@@ -32,7 +32,7 @@ def overload(rng: Random) -> Made:
 def thrash(rng: Random) -> Made:
     """Answers become much longer than the pool has room for: requests are put back again and again."""
     clock = Clock(rng, 15 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.75, daily=False, capacity=8_000, prompt=rng.uniform(150, 500))
+    node = Serving(rng, clock, load=0.75, daily=False, capacity=8_000, prompt=rng.uniform(150, 500), balanced=False)
     onset, times = rng.uniform(6, 9) * MINUTE, rng.uniform(6, 12)
 
     def act(tick: Tick) -> None:
@@ -61,8 +61,8 @@ def _standstill(rng: Random, why: str, fill: float, unfit: int) -> Made:
             elif fill > 0.9:
                 engine.running[-1:] = [*engine.running[-1:], _block(engine.tenants[0], engine.capacity - engine.used)]
 
-    # A queue that nobody serves is also one that waits for memory, and its clients give up in the end.
-    implied = frozenset({"kv_pressure", "tenant_surge"})
+    # A queue that nobody serves also waits for memory; and what memory refuses in an empty pool can never run.
+    implied = frozenset({"kv_pressure", "tenant_surge", *(("config_mismatch",) if unfit and why == "memory" else ())})
     return Made(node.run(act), (Label("kv_stall", clock.monotonic(onset), None, ENGINE, 60.0, implied),))
 
 
@@ -101,9 +101,8 @@ def busy_and_full(rng: Random) -> Made:
         most = (0.4 + (full - 0.4) * min(1.0, max(0.0, (tick.t - begin) / 100))) * engine.capacity
         for _ in range(8):
             request = rng.choice(node.tenants).draw(rng)
-            whole = (request.prompt + request.output) // 16 + 1
             # By what all will have taken in the end, so that nothing ever has to wait.
-            if sum((one.prompt + one.output) // 16 + 1 for one in (*engine.running, *engine.waiting)) + whole > most:
+            if sum(each.whole for each in (*engine.running, *engine.waiting)) + request.whole > most:
                 break
             request.tenant.requests += 1
             engine.waiting.append(request)

@@ -56,6 +56,11 @@ class Request:
 
     blocks: int = 0
 
+    @property
+    def whole(self) -> int:
+        """Blocks that it will hold in the end."""
+        return (self.prompt + self.output) // BLOCK_TOKENS + 1
+
     def reach(self, done: float) -> int:
         """Let it come to ``done`` tokens; return how many blocks more it holds."""
         before = self.blocks

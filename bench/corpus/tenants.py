@@ -23,7 +23,15 @@ def _times(tenant: Tenant, times: list[float]) -> None:
 def surge(rng: Random) -> Made:
     """One tenant sends many times as much, and the others wait for memory."""
     clock = Clock(rng, 28 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.55, daily=False, tenants=rng.randint(2, 4), capacity=rng.choice((8_000, 20_000)))
+    node = Serving(
+        rng,
+        clock,
+        load=0.55,
+        daily=False,
+        tenants=rng.randint(2, 4),
+        capacity=rng.choice((8_000, 20_000)),
+        balanced=False,
+    )
     tenant, times = node.tenants[-1], [1.0]
     _times(tenant, times)
     onset, most = rng.uniform(12, 18) * MINUTE, rng.uniform(3.5, 6.0) * len(node.tenants)

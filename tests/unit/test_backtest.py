@@ -515,6 +515,7 @@ def test_the_command_on_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[st
         (["--from", str(tmp_path / "none")], 1, "No such file"),
         (["--from", str(one), "--policy", "none"], 2, "there is no such file, and no such profile"),
         (["--from", str(one), "--against", "default"], 2, "--against: default: is the policy itself"),
+        (["--from", str(one), "--range", "3h"], 2, "--range: 3h: is for a Prometheus; a bundle is judged whole"),
         (["--from", "http://127.0.0.1:1"], 1, "no answer"),
         (["--from", "http://127.0.0.1:1", "--range", "2"], 2, "must be a duration such as"),
         (["--from", "http://127.0.0.1:1", "--step", "0s"], 2, "must be a duration such as"),

@@ -156,7 +156,7 @@ def test_hostile_text_is_escaped(field: str) -> None:
     assert "<script" not in text
 
 
-@pytest.mark.parametrize("path", ROUTES)
+@pytest.mark.parametrize("path", [*ROUTES, "/api/v1/record"])
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_can_be_changed(path: str, method: str) -> None:
     assert client().request(method, path).status_code == 405
