@@ -17,7 +17,8 @@ Generated from `agent/config.py` by `make generate`; do not edit.
 
 `kvtide agent --config FILE`; without the option `/etc/kvtide/agent.yaml` is read if it exists. Every key has a default.
 Options (`--socket`, `--key-file`, `--listen`, `--state-directory`, `--policy`) win over the file, and so do
-`KVTIDE_SOCKET`, `KVTIDE_KEY_FILE` and `KVTIDE_STATE_DIRECTORY` in its environment. A key that is not listed here is an error. `kvtide status` finds the agent by `--url` or `KVTIDE_URL`.
+`KVTIDE_SOCKET`, `KVTIDE_KEY_FILE` and `KVTIDE_STATE_DIRECTORY` in its environment. A key that is not listed here is an
+error. `kvtide status` finds the agent by `--url` or `KVTIDE_URL`.
 
 | key | default | meaning |
 |---|---|---|

@@ -51,7 +51,10 @@ class LinkServer:
         self._refused: dict[str, int] = dict.fromkeys(("uid", "limit", "handshake", "key", "timeout"), 0)
 
     def start(self) -> None:
-        """Make the key if there is none, bind, and listen; raises :class:`ConfigError`, or :class:`KvtideError` where another listens."""
+        """Make the key if there is none, bind, and listen.
+
+        Raises :class:`ConfigError`, or :class:`KvtideError` where another listens.
+        """
         path = self._config.socket
         _prepare_folder(path)
         group = _group_id(self._config.group)

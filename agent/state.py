@@ -101,8 +101,8 @@ class Verdict(Value, frozen=True, kw_only=True):
     """A judgement: ``kind`` in the design's list, ``since`` when it began, ``evidence`` in numbers with units.
 
     ``sentence`` is for a person at 3 a.m.; ``remedy`` says what would help, or that nothing would. ``tier``: who has to
-    know. ``ending``: why a resolved one ended, where it is not that the fault went away. ``held``: what it is about can't
-    be seen now, so that nobody knows whether it is still so.
+    know. ``ending``: why a resolved one ended, where it is not that the fault went away. ``held``: what it is about
+    can't be seen now, so that nobody knows whether it is still so.
     """
 
     kind: str

@@ -16,7 +16,7 @@ from tests.unit.node_builders import MIB, make_gpu, make_host, make_process, mak
 
 TENANTS = 8
 CAPACITY = 10_000
-_BOUNDS = tuple(0.001 * 2**power for power in range(14))
+_BOUNDS = tuple(0.00001 * 2**power for power in range(14))
 
 
 class _Filling:
@@ -28,8 +28,8 @@ class _Filling:
 
     def step(self, chance: random.Random) -> Histogram:
         for _ in range(chance.randrange(3)):
-            self._counts[chance.randrange(8)] += chance.randrange(9)
-            self._sum += chance.random()
+            self._counts[chance.randrange(5)] += chance.randrange(9)
+            self._sum += chance.random() / 1000
         return Histogram(bounds=_BOUNDS, counts=tuple(self._counts), sum=self._sum)
 
 

@@ -181,6 +181,7 @@ def _run(spec: Spec, out: Path, python: Path | None, *, as_json: bool) -> None:
 def _lines(spec: Spec, summary: Summary, out: Path) -> list[str]:
     from agent.plain import plain
     from agent.units import human_bytes, human_seconds
+    from engine_hooks.simulator.clock import MONOTONIC_START
 
     lines = [
         f"{out}: {summary.states:,} states, {human_bytes(out.stat().st_size)}; vLLM {summary.engine_version}, "
@@ -188,10 +189,9 @@ def _lines(spec: Spec, summary: Summary, out: Path) -> list[str]:
         f"{human_seconds(summary.seconds)} of virtual time in {human_seconds(summary.wall_seconds)}: "
         f"{summary.ratio:,.0f} times as fast",
     ]
-    start = 1000.0
     for label in summary.labels:
-        since = label.onset - start
-        until = "the end" if label.ended is None else human_seconds(label.ended - start)
+        since = label.onset - MONOTONIC_START
+        until = "the end" if label.ended is None else human_seconds(label.ended - MONOTONIC_START)
         lines.append(f"{label.kind} on {label.subject}: from {human_seconds(since)} to {until} ({label.note})")
     if not summary.labels:
         lines.append("nothing is wrong in it" if not spec.faults else "the fault found nothing to work on")

@@ -16,7 +16,7 @@ from agent.signals.types import Rate
 BIN_SECONDS = 15.0
 KEEP_SECONDS = 900.0
 LEAST_SECONDS = 300.0
-RENEWALS = 3.0
+RENEWALS = 5.0
 SLOWS = 0.5  # of its slope at the beginning: what has less at the end levels off
 LEAST_RISE = 0.01  # of the pool, over the time
 

@@ -49,7 +49,7 @@ class KvPressure:
 
 def _use_with_harm(facts: Facts) -> Finding | None:
     signals, policy, harm = facts.signals, facts.policy.use, harm_of(facts)
-    if signals is None or signals.use_ratio is None or harm is None:
+    if signals is None or signals.use_ratio is None or harm is None or not harm.felt:
         return None
     factor, use = fp8_factor(facts), signals.use_ratio
     # A large request at the head of the queue waits for room that small ones never leave: much is free meanwhile.

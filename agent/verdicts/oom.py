@@ -12,7 +12,7 @@ from agent.oom.judge import judge
 from agent.oom.log import Failure
 from agent.plain import plain
 from agent.sources.host.state import KilledState
-from agent.state import AgentState, Subject
+from agent.state import AgentState, Subject, Tier
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import gpu_of, member_of, process_subject, process_words, units, worst
@@ -42,11 +42,20 @@ def _all(state: AgentState) -> Iterator[tuple[Subject, Finding]]:
     for killed in state.host.killed if state.host is not None else ():
         if _recent(state.at, killed.at):
             yield process_subject(killed.engine, killed.role, killed.rank), _killed(killed, state.at)
-    for failure in state.failures:  # newest first
+    told: dict[tuple[Subject, Tier], Failure] = {}
+    for failure in state.failures:  # newest first; one a process is judged, reading messages takes time
         if failure.event.kind in (OOM, MEMORY) and _recent(state.at, failure.event.at):
-            finding = _failed(failure, state)
-            if finding is not None:
-                yield process_subject(failure.engine, failure.role, failure.rank, failure.process), finding
+            subject = process_subject(failure.engine, failure.role, failure.rank, failure.process)
+            told.setdefault((subject, _tier(failure)), failure)
+    for (subject, _), failure in told.items():
+        finding = _failed(failure, state)
+        if finding is not None:
+            yield subject, finding
+
+
+def _tier(failure: Failure) -> Tier:
+    """What only words said, before anything failed, and what belongs to no engine, gets nobody up."""
+    return "page" if failure.engine and failure.event.kind == OOM else "warn"
 
 
 def _recent(now: float, at: float) -> bool:
@@ -78,7 +87,7 @@ def _failed(failure: Failure, state: AgentState) -> Finding | None:
         f"Out of memory in {who}{where}{often} {ago} ago, {_CAUSES[judged.cause]}: {judged.sentence}",
         judged.remedy,
         {name: value for name, value in known.items() if value is not None},
-        tier="page" if failure.engine and event.kind == OOM else "warn",
+        tier=_tier(failure),
     )
 
 

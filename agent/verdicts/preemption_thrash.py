@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from agent.retained import count_of
 from agent.verdicts.base import Facts, Finding
+from agent.verdicts.harm import LEAST_PREEMPTED
 
-# A burst of one or two is what a full pool does now and then: of 19,801 requests that all ended well, 7 % were
-# preempted.
-LEAST_PER_MINUTE = 3.0
 SWING_RATIO = 0.30  # of the pool that comes and goes without a token: one prompt computed and dropped, over and over
 
 REMEDY = (
@@ -35,7 +33,7 @@ class PreemptionThrash:
 def _preempted(facts: Facts) -> Finding | None:
     signals, policy = facts.signals, facts.policy.serving
     rate = signals.preempted_per_minute if signals else None
-    if signals is None or rate is None or rate < LEAST_PER_MINUTE:
+    if signals is None or rate is None or rate < LEAST_PREEMPTED:
         return None
     evidence = {"preempted_per_minute": rate, "running_requests": float(facts.running)}
     start = f"Running requests are thrown out for memory {rate:,.0f} times a minute"
@@ -49,7 +47,7 @@ def _preempted(facts: Facts) -> Finding | None:
         return Finding(sentence, REMEDY, evidence, "page" if page else "warn")
     # A page does not tell what is rebuilt. That each running request is thrown out once a minute is no good sign.
     stopped = signals.tokens_per_second is not None and signals.tokens_per_second <= 0
-    if not stopped and rate < max(2 * LEAST_PER_MINUTE, facts.running):
+    if not stopped and rate < max(2 * LEAST_PREEMPTED, facts.running):
         return None
     if signals.tokens_per_second is not None:
         evidence["tokens_per_second"] = signals.tokens_per_second

@@ -199,8 +199,9 @@ class Engine:
         self.stalled = 0.0
         slices = 2 if elapsed > 2 else 1
         for _ in range(slices):
-            self._admit(elapsed / slices)
+            # In this order what is freed is taken again at once where somebody waits for it, as in steps of 30 ms.
             self._advance(elapsed / slices)
+            self._admit(elapsed / slices)
         if self.extra_refusals:
             self._refuse(poisson(self.rng, self.extra_refusals * elapsed))
         for request in self.waiting:

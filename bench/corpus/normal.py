@@ -51,6 +51,8 @@ def _as_heap(times: list[float], values: list[float], rng: Random) -> Made:
     size, place = rng.uniform(2, 12) * GIB, [0]
 
     def act(tick: Tick) -> None:
+        if not node.core.started_at:  # they begin with their process
+            node.core.started_at = node.engine.started_at = tick.at
         node.core.more = int(size * _at(times, values, tick.t, place))
 
     return Made(node.run(act))

@@ -136,7 +136,7 @@ def overload(rng: Random) -> Made:
 def standstill(rng: Random) -> Made:
     """Nothing runs, requests wait, for the better part of an hour (vllm-metal#479: use 0.0; vllm-ascend#8326: full)."""
     clock = Clock(rng, 15 * MINUTE, period_of(rng))
-    node = Hookless(rng, clock, load=0.4)
+    node = Hookless(rng, clock, load=0.4, balanced=False)
     onset, keep = rng.uniform(5, 8) * MINUTE, rng.random() < 0.5
     begun = [False]
 

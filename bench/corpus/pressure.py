@@ -46,7 +46,7 @@ def thrash(rng: Random) -> Made:
 
 def _standstill(rng: Random, why: str, fill: float, unfit: int) -> Made:
     clock = Clock(rng, 13 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.4)
+    node = Serving(rng, clock, load=0.4, balanced=False)
     onset = rng.uniform(4, 8) * MINUTE
     begun = [False]
 

@@ -87,7 +87,8 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
         ),
         (
             "a: 1\nb: 2",
-            "unknown key a; allowed here: link, http, sources, recorder, policy, gone_after_periods; FILE: unknown key b;",
+            "unknown key a; allowed here: link, http, sources, recorder, policy, gone_after_periods; "
+            "FILE: unknown key b; ",
         ),
         ('"a\\nb": 1', "unknown key a b; allowed here: link, "),
         ("gone_after_periods: 0", "gone_after_periods: 0: Input should be greater than or equal to 1"),

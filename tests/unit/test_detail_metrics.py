@@ -19,7 +19,7 @@ Values = dict[tuple[str, tuple[str, ...]], float | Histogram]
 
 def told(detail: Detail | None) -> Values:
     """Every sample of one engine with ``detail``."""
-    state = make_state(make_engine(detail=detail))
+    state = make_state(make_engine(detail=detail), judgement=None)
     samples = [sample for collect in COLLECTORS for sample in collect(state)]
     found = {(sample.metric.name, sample.labels): sample.value for sample in samples}
     assert len(found) == len(samples), "two samples with the same labels cost the whole scrape"

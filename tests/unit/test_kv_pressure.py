@@ -26,7 +26,9 @@ FULL = {"use_ratio": 0.97, "above_warn_seconds": 600.0, "above_page_seconds": 60
     [
         FULL,  # that is what throughput is
         FULL | {"harm": None},
-        {"use_ratio": 0.6, "harm": True, "preempted_per_minute": 2.0},
+        {"use_ratio": 0.6, "harm": True, "preempted_per_minute": 12.0},
+        FULL | {"harm": True, "preempted_per_minute": 1.0, "read": {"waiting": 1}},
+        FULL | {"harm": True, "read": {"waiting": 3, "running": 100}},
         {"use_ratio": 0.8, "growth": rate(0.5), "growth_above_page_seconds": 300.0, "exhaustion": forecast(30.0)},
         {"use_ratio": 0.8, "growth": rate(0.2), "unexplained": rate(0.0, 0.0), "growth_above_page_seconds": 900.0},
         {"use_ratio": 0.95, "unexplained": rate(0.06, -0.01)},
@@ -34,7 +36,19 @@ FULL = {"use_ratio": 0.97, "above_warn_seconds": 600.0, "above_page_seconds": 60
         {"use_ratio": 0.9, "queue": 400, "queue_above_page_seconds": 300.0},
         {"use_ratio": 0.9, "amplitude_ratio": 0.5, "floor_ratio": 0.45, "in_teeth": True},
     ],
-    ids=["full", "not told", "harm elsewhere", "ramp", "explained", "unsure", "start", "queue for slots", "teeth"],
+    ids=[
+        "full",
+        "not told",
+        "harm elsewhere",
+        "hardly felt",
+        "a few wait",
+        "ramp",
+        "explained",
+        "unsure",
+        "start",
+        "queue for slots",
+        "teeth",
+    ],
 )
 def test_it_is_quiet_without_harm_and_without_growth_that_nobody_explains(quiet: dict[str, Any]) -> None:
     assert judge(**quiet) is None
@@ -64,7 +78,7 @@ def test_use_with_harm_warns_and_severe_harm_pages() -> None:
     [
         ({"latency_p99_seconds": 0.4}, "warn"),
         ({"latency_p99_seconds": 0.5}, "page"),
-        ({"read": {"consecutive_refusals": 4}}, "warn"),
+        ({"read": {"consecutive_refusals": 4, "waiting": 4}}, "warn"),
         ({"read": {"consecutive_refusals": 5}}, "page"),
         ({"queue_above_page_seconds": 1.0}, "page"),
         ({"rebuild_ratio": 0.29}, "warn"),
@@ -140,7 +154,7 @@ def test_slow_taking() -> None:
 
 
 def test_fp8_lowers_the_thresholds() -> None:
-    harmed = {"use_ratio": 0.75, "harm": True}
+    harmed = {"use_ratio": 0.75, "harm": True, "preempted_per_minute": 5.0}
     assert judge(**harmed, read={"cache_dtype": "auto"}) is None
     finding = judge(**harmed, read={"cache_dtype": "fp8_e4m3"})
     assert finding is not None
@@ -161,7 +175,7 @@ def test_fp8_lowers_the_thresholds() -> None:
     ],
 )
 def test_the_remedy_says_what_helps_and_what_does_not(changes: dict[str, int], part: str) -> None:
-    finding = judge(**FULL, harm=True, pool=pool(held=970, **changes))
+    finding = judge(**FULL, harm=True, latency_p99_seconds=0.2, pool=pool(held=970, **changes))
     assert finding is not None
     assert part in finding.remedy
 
@@ -212,11 +226,11 @@ def test_textbook_refusals() -> None:
 def test_it_is_suspected_confirmed_after_a_minute_and_does_not_flap() -> None:
     def said(t: float) -> Any:
         short = 10 <= t < 200 and t % 40 < 35  # for five seconds of forty the pool is below
-        return signals(use_ratio=0.9 if short else 0.8, harm=t >= 10)
+        return signals(use_ratio=0.9 if short else 0.8, harm=t >= 10, preempted_per_minute=5.0)
 
     # The suspicion of the first 25 s goes away; the next one lasts.
     def steady(t: float) -> Any:
-        return signals(use_ratio=0.9 if 10 <= t < 200 else 0.8, harm=True)
+        return signals(use_ratio=0.9 if 10 <= t < 200 else 0.8, harm=True, preempted_per_minute=5.0)
 
     assert phases("kv_pressure", times(400), steady) == [
         (10.0, "suspect"),
@@ -227,7 +241,7 @@ def test_it_is_suspected_confirmed_after_a_minute_and_does_not_flap() -> None:
     assert [phase for _, phase in phases("kv_pressure", times(400), said) if phase == "confirmed"] == []
 
     def flaps(t: float) -> Any:
-        return steady(t) if t < 75 or t % 40 < 35 else signals(use_ratio=0.8, harm=True)
+        return steady(t) if t < 75 or t % 40 < 35 else signals(use_ratio=0.8, harm=True, preempted_per_minute=5.0)
 
     assert [phase for _, phase in phases("kv_pressure", times(400), flaps)] == [
         "suspect",

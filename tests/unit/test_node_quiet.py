@@ -199,7 +199,7 @@ def walked(truth: Truth, free: int, largest: int, whole: int = 0, **counts: Any)
 def test_pieces_and_retries_are_told() -> None:
     def states() -> Iterator[AgentState]:
         for t in times(1200, 2):
-            retries = int(max(0.0, t - 600) / 30)
+            retries = int(max(0.0, t - 600) / 10)
             yield node(t, FULL, engines=(walked(FULL, 4 * GIB, 400 * MIB, retries_total=retries),))
 
     found = judged(states())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import Future
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 from starlette.testclient import TestClient
@@ -145,3 +147,19 @@ def test_a_policy_without_a_bundle_is_refused(tmp_path: Path, capsys: pytest.Cap
     csv = log(tmp_path, [HEADER, *rows([40_000.0] * 50)])
     assert run(["replay", str(csv), "--policy", "textbook"]) == 2
     assert capsys.readouterr().err == "kvtide: --policy: is for bundles, and there is none among the files\n"
+
+
+async def test_one_recording_is_made_at_a_time(tmp_path: Path) -> None:
+    waiting: Future[Path] = Future()
+    app = build_app(make_state, lambda _seconds: waiting)
+    transport = httpx2.ASGITransport(app, client=HERE)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        first = asyncio.create_task(http.get("/api/v1/record"))
+        await asyncio.sleep(0)
+        for _ in range(100):
+            second = await http.get("/api/v1/record?minutes=1")
+            if not first.done():
+                break
+        assert (second.status_code, second.text) == (503, "another recording is being made; try again\n")
+        waiting.set_result(written(tmp_path / "a", leaking(5, 2)))
+        assert (await first).status_code == 200

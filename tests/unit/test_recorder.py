@@ -15,7 +15,7 @@ from agent.bundle import frames
 from agent.bundle.format import BundleError, Header, Usuals, read
 from agent.bundle.records import encoded
 from agent.judge import Judge
-from agent.recorder import incidents, recorder, shelf, store
+from agent.recorder import incidents, recorder, series, shelf, store
 from agent.recorder.incidents import AFTER_SECONDS, BETWEEN_SECONDS, Incidents
 from agent.recorder.kept import baselines_in
 from agent.recorder.recorder import Recorder
@@ -367,3 +367,25 @@ def test_baselines_that_can_not_be_used_are_learned_anew(folder: Path, content: 
     folder.mkdir()
     (folder / store.BASELINES).write_bytes(content)
     assert baselines_in(folder) is None
+
+
+def test_an_agent_that_restarts_again_and_again_leaves_a_bounded_number_of_files(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(series, "MOST_FILES", 3)
+    for second in range(0, 600, 60):
+        kept = kept_in(folder)
+        feed(kept, [moment(second)])
+        kept.close(b"")
+    assert len(files(folder, "full")) <= 3 + 1
+    assert monotonic_of(files(folder, "full"))[-1] == 540
+
+
+def test_chunks_that_can_not_be_read_are_passed_over(folder: Path) -> None:
+    kept = kept_in(folder)
+    feed(kept, [moment(second) for second in range(700)])
+    first, second, third = files(folder, "full")
+    second.write_bytes(b"KVTIDE\x09\x00of another version")
+    found = monotonic_of([kept.bundle(3600.0, "asked")])
+    assert found == [*range(300), *range(600, 700)]
+    assert (first.exists(), third.exists()) == (True, True)
