@@ -169,6 +169,7 @@ class WorkRow(Message, frozen=True, kw_only=True):
     ``rebuilt_evicted_total``: in a block hash that this engine had cached and evicted; None where this vLLM shows no
     preemptions or no evictions. ``rebuild_seconds_total``: the rebuilt tokens' share of the steps that computed them.
 
+    ``prompt_tokens``: lengths of prompts, each counted when its request was first admitted.
     ``request_seconds``: from a request's admission until its blocks were given back, by its end or by a preemption.
     ``tail_slots``: token slots allocated but not filled now. ``steepest_slope``: most blocks per second that one long
     running request has taken over the last ten to twenty seconds, None without one; ``steepest_request`` whose it is (a
@@ -184,6 +185,7 @@ class WorkRow(Message, frozen=True, kw_only=True):
     tail_slots: Blocks | None
     steepest_slope: float | None
     steepest_request: Name = ""
+    prompt_tokens: Histogram | None = None
 
 
 class SpeculationRow(Message, frozen=True, kw_only=True):

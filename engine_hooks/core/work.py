@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from engine_hooks.core.buckets import REQUEST_SECONDS, Buckets
+from engine_hooks.core.buckets import PROMPT_TOKENS, REQUEST_SECONDS, Buckets
 from engine_hooks.core.growth import SteepestGrowth
 from engine_hooks.core.observers import Context, UnsupportedError
 from engine_hooks.core.rebuild import MAX_EVICTED, EvictedHashes, Prefill
@@ -50,6 +50,7 @@ class WorkObserver:
         self._rebuilding: deque[tuple[Any, float, float]] = deque(maxlen=MAX_STEPS)  # output, begun at, rebuilt share
         self._last_update = 0.0  # while outputs are listened to
         self._request_seconds = Buckets(REQUEST_SECONDS)
+        self._prompt_tokens = Buckets(PROMPT_TOKENS)
         self._growth = SteepestGrowth()
         self._evicted = EvictedHashes()
         self._evicted_keys: deque[Any] = deque(maxlen=MAX_EVICTED)  # not looked at yet
@@ -84,6 +85,7 @@ class WorkObserver:
             rebuilt_evicted_total=self._rebuilt_evicted if self._sees_evictions else None,
             rebuild_seconds_total=self._rebuild_seconds,
             request_seconds=self._request_seconds.row(),
+            prompt_tokens=self._prompt_tokens.row(),
             tail_slots=slots,
             steepest_slope=steepest[1] if steepest else None,
             steepest_request=short_hash(steepest[0]) if steepest else "",
@@ -132,6 +134,8 @@ class WorkObserver:
 
     def _on_granted(self, request: Any) -> None:
         key = request.request_id
+        if not request.num_preemptions:  # the first time, or after a transfer
+            self._prompt_tokens.add(request.num_prompt_tokens)
         if len(self._admitted) < MAX_FOLLOWED:
             self._admitted.setdefault(key, self._clock())
             self._prefills[key] = (request, Prefill(request.num_tokens, self._marks.get(key, 0)))

@@ -35,6 +35,13 @@ REQUEST_LIFETIME = Metric(
     ENGINE,
     "From a request's admission until its blocks were given back, by its end or by a preemption.",
 )
+PROMPT_TOKENS = Metric(
+    "kvtide_request_prompt_tokens",
+    "histogram",
+    "tokens",
+    ENGINE,
+    "Lengths of prompts, each counted when its request was first admitted.",
+)
 TAIL_WASTE = Metric(
     "kvtide_tail_waste_slots", "gauge", "slots", ENGINE, "Token slots that are allocated and not filled."
 )

@@ -21,5 +21,7 @@ def collect(state: AgentState) -> Iterator[Sample]:
         yield from known(c.REBUILT_TOKENS, (engine, "evicted"), row.rebuilt_evicted_total)
         yield Sample(c.REBUILD_SECONDS, label, row.rebuild_seconds_total)
         yield from sound(c.REQUEST_LIFETIME, label, row.request_seconds)
+        if row.prompt_tokens is not None:
+            yield from sound(c.PROMPT_TOKENS, label, row.prompt_tokens)
         yield from known(c.TAIL_WASTE, label, row.tail_slots)
         yield from known(c.GROWTH_MAX, label, row.steepest_slope)

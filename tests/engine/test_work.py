@@ -254,6 +254,20 @@ def test_a_preemption_ends_a_life_and_a_wait_is_none() -> None:
     assert row.request_seconds.sum == 1.5
 
 
+def test_a_prompt_counts_by_its_length_once_however_often_its_request_is_admitted() -> None:
+    watched = watch(200)
+    short, long = make_request(1, 100, 2), make_request(2, 600, 2)
+    add(watched, short, long)
+    step(watched)
+    preempt(watched, long)
+    drain(watched)
+    row = watched.look().prompt_tokens
+    assert row is not None
+    counts = {bound: count for bound, count in zip(row.bounds, row.counts, strict=False) if count}
+    assert counts == {128: 1, 1024: 1}
+    assert (row.counts[-1], row.sum) == (0, 700)
+
+
 def test_tail_slots_are_what_running_requests_have_and_do_not_fill() -> None:
     watched = watch(200)
     assert watched.look().tail_slots == 0

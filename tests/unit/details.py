@@ -145,6 +145,7 @@ def make_work(**changes: Any) -> WorkRow:
         "tail_slots": 150,
         "steepest_slope": 2.5,
         "steepest_request": "aa11bb22cc33",
+        "prompt_tokens": make_histogram(sum=7.5),
     }
     return WorkRow(**values | changes)
 

@@ -153,6 +153,7 @@ def _work(engine: Moment) -> WorkRow | None:
         request_seconds=engine.histogram("kvtide_request_block_lifetime_seconds") or _NOTHING,
         tail_slots=engine.count("kvtide_tail_waste_slots"),
         steepest_slope=engine.number("kvtide_request_growth_max_blocks_per_second"),
+        prompt_tokens=engine.histogram("kvtide_request_prompt_tokens"),
     )
 
 
