@@ -1,7 +1,6 @@
 """Reports that are no test of a verdict, each with the reason: what kvtide does not see, or has no figure for."""
 
 LEFT_OUT = {
-    "kv-27": "the longest context that a request may have is in no report of the engine; see docs/untested-on-gpu.md",
     "kv-36": "kvtide does not follow KV events: it counts references in the engine itself",
     "kv-37": "kvtide does not follow KV events, so a silent feed is nobody's loss here",
     "gpu-09": "vLLM's profile at its start is a log line; the parts are measured, and add up, in test_waterfall.py",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.state import AgentState
-from tests.unit.details import make_allocation, make_delayed, make_detail, make_pool_row, make_waiting, make_work
+from tests.unit.details import make_allocation, make_delayed, make_detail, make_group, make_pool_row, make_waiting, make_work
 from tests.unit.timeline import engine, page, pool, state, times, watch
 
 QUIET_DETAIL = {
@@ -168,6 +168,19 @@ def test_kv_25_and_kv_26_an_empty_pool_that_admits_nobody_is_a_stall_that_evicti
     told = f"{verdict.sentence} {verdict.remedy}".lower()
     assert "evict" in told  # it says that there is nothing to evict
     assert reason
+
+
+def test_kv_27_a_limit_on_requests_that_no_empty_pool_can_keep() -> None:
+    def states() -> Iterator[AgentState]:
+        for t in times(300):
+            detail = make_detail(**QUIET_DETAIL | {"groups": (make_group(),)})
+            small = pool(capacity=4790, held=0, cached_idle=0, block_tokens=16, longest_tokens=262_144)
+            yield state(t, engines=(engine(pool=small, detail=detail, running=0, waiting=1),))
+
+    verdict = watch(states()).of("config_mismatch")
+    assert "262,144 tokens long" in verdict.sentence
+    assert "room for 76,640" in verdict.sentence
+    assert "Evicting does not help" in verdict.remedy
 
 
 def test_kv_28_parked_requests_hold_the_blocks_that_others_wait_for() -> None:
