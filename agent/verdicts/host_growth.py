@@ -19,7 +19,8 @@ from agent.verdicts.base import Finding, View
 from agent.verdicts.leaking import shape
 from agent.verdicts.who import worst
 
-ENOUGH = 0.5  # of the window: a rate over less says nothing of it
+ENOUGH = 0.95  # of the window: a rate over less says nothing of it
+FAR_SECONDS = 86400.0  # what ends later than that is for the slow estimate: a heap between two collections grows too
 WARN_BYTES = 128 * 1024**2  # in ten minutes; less than that ends nobody
 PAGE_BYTES = 1024**3
 FILES = 0.5  # a cgroup with more of files than that may be full of what can be had back
@@ -89,9 +90,10 @@ def _by_rate(row: HostSignals, limits: HostPolicy, *, textbook: bool) -> Tier | 
     grown = rate.per_minute * size * limits.warn_seconds / 60
     if rate.per_minute > limits.page_per_minute and (textbook or grown >= PAGE_BYTES):
         return "page"
-    if rate.per_minute > limits.warn_per_minute and (textbook or grown >= WARN_BYTES):
-        return "warn"
     soon = row.limit_seconds
+    ends = soon is not None and soon.seconds < FAR_SECONDS
+    if rate.per_minute > limits.warn_per_minute and (textbook or (ends and grown >= WARN_BYTES)):
+        return "warn"
     # A slow rate on a great size can still be at the limit soon.
     near = soon is not None and soon.seconds < limits.limit_seconds
     return "page" if near and (textbook or grown >= WARN_BYTES) else None

@@ -54,10 +54,9 @@ def fast(rng: Random) -> Made:
         share = (tick.t - onset) / long
         process.more = int(room * min(0.97, max(0.0, share)))
 
-    ended = min(clock.seconds, onset + long)
     # Half an hour before the end is when somebody has to get up.
     due = max(12 * MINUTE, long - 25 * MINUTE)
-    label = Label("host_growth", clock.monotonic(onset), clock.monotonic(ended), ANY, due, _OF_GROWTH)
+    label = Label("host_growth", clock.monotonic(onset), None, ANY, due, _OF_GROWTH)
     return Made(node.run(act), (label,))
 
 
