@@ -8,9 +8,8 @@ from agent.policy.types import DEFAULT, Policy
 from agent.retained import peers_of
 from agent.signals.baseline import Baselines
 from agent.signals.node import NodeTracker
-from agent.signals.reading import of_hooks, of_page
 from agent.signals.score import scores
-from agent.signals.types import NodeSignals, Score
+from agent.signals.types import NodeSignals, Score, TenantSignals
 from agent.state import AgentState, Judgement, Subject, Verdict
 from agent.verdicts import DETECTORS, NODE_DETECTORS
 from agent.verdicts.base import Detector, Facts, Finding, NodeDetector, Track, View, advance, ended, verdict_of
@@ -138,9 +137,18 @@ class Judge:
         self._on_error(name, error)
 
     def _facts(self, state: AgentState, signals: NodeSignals) -> Iterator[tuple[str, Facts]]:
+        """Yield what is known of each engine that says something. One that is scraped under the name that it has by its
+        hooks is judged by those: a page has only a part of what they say.
+        """
+        readings = self._tracker.readings
         known = {(each.engine, each.hooked): each for each in signals.engines}
+        tenants: dict[str, list[TenantSignals]] = {}
+        for each in signals.tenants:
+            tenants.setdefault(each.engine, []).append(each)
+        hooked: set[str] = set()
         for engine in state.engines:
             if engine.phase == "live":
+                hooked.add(engine.engine)
                 yield (
                     engine.engine,
                     Facts(
@@ -150,15 +158,15 @@ class Judge:
                         waiting=engine.waiting or 0,
                         peers=self._peers,
                         engine=engine,
-                        reading=of_hooks(engine),
+                        reading=readings.get((engine.engine, True)),
                         signals=known.get((engine.engine, True)),
-                        tenants=tuple(each for each in signals.tenants if each.engine == engine.engine),
+                        tenants=tuple(tenants.get(engine.engine, ())),
                         policy=self.policy,
                     ),
                 )
         for page in state.scrape.engines if state.scrape else ():
-            reading = of_page(page)
-            if reading is not None:
+            reading = readings.get((page.engine, False))
+            if reading is not None and page.engine not in hooked:
                 yield (
                     page.engine,
                     Facts(

@@ -16,13 +16,36 @@ Settings = TypeVar("Settings", bound=pydantic.BaseModel)
 
 MAX_BYTES = 1 << 20
 OUT_OF_ORDER = "out_of_order"  # pydantic's name for what a section's own check of its thresholds finds
+MOST_VALUES = 100_000  # in one file, with what its aliases repeat
+MOST_BITS = 1024  # of a whole number: more than any float can be
+MOST_PROBLEMS = 8  # that are told at once
 _SHOWN = 200  # characters of a wrong value
 _PASSWORD = re.compile(r"//[^@\s'\"]*@")
 _QUERY = re.compile(r"(://[^?\s'\"]*\?)[^\s'\"]*")
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice: the second would silently replace the first."""
+    """Refuses a key that is there twice: the second would silently replace the first.
+
+    Also aliases that make millions of values of a few lines, or hold themselves, and numbers of thousands of digits.
+    """
+
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        if node is not None:
+            _weigh(node, {})
+        return node
+
+    def construct_number(self, node: Any) -> int:
+        try:
+            number: int = super().construct_yaml_int(node)
+        except ValueError:
+            if not set(node.value) <= set("+-0123456789_:"):
+                raise  # no number at all
+            number = 1 << (MOST_BITS + 1)  # Python's own limit of digits
+        if number.bit_length() > MOST_BITS:
+            raise yaml.constructor.ConstructorError(None, None, "too large a number", node.start_mark)
+        return number
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -32,6 +55,24 @@ class _Loader(yaml.SafeLoader):
                     raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} twice", key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
+
+
+def _weigh(node: Any, weights: dict[int, int]) -> int:
+    """Return how many values ``node`` is, each alias counted with all that it repeats."""
+    known = weights.get(id(node))
+    if known is None:
+        weights[id(node)] = 0
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        parts = (part for each in inner for part in (each if isinstance(each, tuple) else (each,)))
+        known = weights[id(node)] = 1 + sum(_weigh(part, weights) for part in parts)
+    if not known:
+        raise yaml.constructor.ConstructorError(None, None, "an alias of what it stands in", node.start_mark)
+    if known > MOST_VALUES:
+        raise yaml.constructor.ConstructorError(None, None, f"more than {MOST_VALUES:,} values", node.start_mark)
+    return known
 
 
 def read(file: Path) -> Any:
@@ -67,8 +108,9 @@ def checked(model: type[Settings], data: Any, where: str, options: Container[str
 
 def _one_line(model: type[Settings], where: str, error: pydantic.ValidationError, options: Container[str]) -> str:
     parts = []
-    for problem in error.errors():
-        key = ".".join(str(part) for part in problem["loc"])
+    problems = error.errors()
+    for problem in problems[:MOST_PROBLEMS]:
+        key = _short(".".join(str(part) for part in problem["loc"]))
         source = "option" if key in options else where
         if problem["type"] == "extra_forbidden":
             allowed = ", ".join(_known_keys(model, problem["loc"][:-1]))
@@ -81,7 +123,9 @@ def _one_line(model: type[Settings], where: str, error: pydantic.ValidationError
             parts.append(f"{source}: {key}.{context['key']}: {context['value']}: {problem['msg']}")
         else:
             text = _allowed(model, problem["type"], problem["loc"]) or problem["msg"].removeprefix("Value error, ")
-            parts.append(f"{source}: {key}: {_shown(problem['input'])}: {_hidden(text)}")
+            parts.append(f"{source}: {key}: {shown(problem['input'])}: {_hidden(text)}")
+    if len(problems) > MOST_PROBLEMS:
+        parts.append(f"and {len(problems) - MOST_PROBLEMS:,} more mistakes")
     return " ".join("; ".join(parts).split())  # a key may hold line ends
 
 
@@ -92,8 +136,12 @@ def _allowed(model: type[Settings], kind: str, path: tuple[int | str, ...]) -> s
     return 'must be a list (lines that begin with "-")' if kind == "tuple_type" else ""
 
 
-def _shown(value: object) -> str:
-    text = _hidden(repr(value))
+def shown(value: object) -> str:
+    """Return a wrong value as people wrote it, its beginning where it is long, without passwords."""
+    return _short(_hidden(repr(value)))
+
+
+def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 

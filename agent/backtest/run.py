@@ -19,6 +19,7 @@ from agent.policy.file import differences, of_profile
 from agent.policy.types import Policy
 from agent.replay.bundles import AGENT_ENDED
 from agent.replay.fold import Fold
+from agent.retained import count_of
 from agent.state import AgentState
 
 _DAY = 86_400.0
@@ -85,6 +86,14 @@ class _History:
         for _, _, episodes in self._tracks:
             episodes.end(last, AGENT_ENDED)
 
+    def remarks(self) -> Iterator[str]:
+        """Yield what was not judged as it should have been."""
+        fold = self._tracks[0][1]
+        if fold.passed_over:
+            yield f"{self._name}: {count_of(fold.passed_over, 'state')} out of order were passed over"
+        if errors := sorted({name for _, each, _ in self._tracks for name in each.errors}):
+            yield f"{self._name}: kvtide itself failed at {', '.join(errors)}: please report this"
+
     def finish(self, labels: tuple[Label, ...] | None) -> History:
         """Return what came of it. ``labels``: by the states' monotonic clock."""
         self._watch.finish()
@@ -147,6 +156,7 @@ def run(
             found[name].take(record)
             tell(name, record)
         histories += [each.finish(feed.labels()) for each in found.values()]
+        remarks += [remark for each in found.values() for remark in each.remarks()]
         remarks += feed.remarks()
     watched = sum(each.watched_seconds for each in histories)
     totals = (_total(each, [history.outcomes[n] for history in histories], watched) for n, each in enumerate(policies))

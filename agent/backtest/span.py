@@ -60,4 +60,7 @@ def _moment(text: str, now: float) -> float:
 
 def shown(at: float) -> str:
     """Return a moment for people, in UTC."""
-    return datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # before the year 1, where a monotonic clock was larger than Unix's
+        return f"{at:g} s"

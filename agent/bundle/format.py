@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from agent.bundle import frames, packing
 from agent.bundle.errors import BundleError
 from agent.bundle.header import MAJOR, MINOR, Change, Header, Label, Usuals
-from agent.bundle.records import MAX_RECORD, RECORD, Record, bare, decoded, encoded
+from agent.bundle.records import MAX_RECORD, RECORD, Record, bare, decoded, encoded, is_time
 from agent.state import AgentState
 
 __all__ = [
@@ -156,10 +156,12 @@ class Bundle:
 
 
 def is_bundle(path: Path) -> bool:
-    """Return whether the file at ``path`` begins as a bundle does."""
+    """Return whether the file at ``path`` begins as a bundle does; what is no file, such as a pipe, is not touched."""
     try:
+        if not path.is_file():
+            return False
         with path.open("rb") as file:
-            return path.is_file() and file.read(len(_MAGIC)) == _MAGIC
+            return file.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False
 
@@ -211,7 +213,10 @@ def _begin(path: Path, file: IO[bytes]) -> tuple[Header, frames.Frames]:
     if first is None or first[0] != frames.HEADER:
         raise BundleError(f"{path}: has no header: {source.torn or 'its first frame is another'}")
     try:
-        return _headers.decode(first[1]), source
+        header = _headers.decode(first[1])
+        if not all(is_time(label.onset) and is_time(label.ended or 0.0) for label in header.labels):
+            raise BundleError(f"{path}: its header can't be read: a label's time is no time")
+        return header, source
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"{path}: its header can't be read: {error}") from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from math import isfinite
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from agent.state import AgentState, LinkState
 
 MAX_RECORD = 8 << 20  # bytes of one, unpacked
 RECORD = struct.Struct("<BI")  # kind and length before each
+LATEST = 1e11  # seconds of any clock; Unix seconds of the year 5138
 STATE, CHANGE, USUALS, STANDING = 1, 2, 3, 4  # readers pass over others
 Record = AgentState | Change | Usuals
 
@@ -64,9 +64,14 @@ def decoded(kind: int, body: bytes) -> Record | None:
     if decoder is None:
         return None
     record: Record = _read(decoder, body)
-    if isinstance(record, AgentState) and not (isfinite(record.at) and isfinite(record.monotonic)):
-        raise BundleError("a state's time is no number")
+    if isinstance(record, AgentState) and not all(map(is_time, (record.at, record.monotonic, record.started_at))):
+        raise BundleError("a state's time is no time")
     return record
+
+
+def is_time(seconds: float) -> bool:
+    """Return whether ``seconds`` can be of a clock; NaN is not."""
+    return 0.0 <= seconds < LATEST
 
 
 def when_of(body: bytes) -> When:

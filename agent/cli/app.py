@@ -89,6 +89,9 @@ def run(arguments: list[str]) -> int:
         sys.stderr.write(f"kvtide: {plain(str(error))}\n")
         return error.exit_code
     except OSError as error:
+        if error.filename is not None:
+            sys.stderr.write(f"kvtide: {plain(str(error.filename))}: {error.strerror}\n")
+            return 1
         if error.errno not in _NO_OUTPUT:
             raise
         if error.errno != errno.EPIPE:  # a reader that has seen enough is no fault

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx2
 import msgspec
@@ -12,6 +16,18 @@ from agent.state import AgentState
 
 _SHOWN = 500  # characters of what an agent says is wrong
 _decoder = msgspec.json.Decoder(AgentState)
+
+
+@contextmanager
+def _made(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file, for its owner alone; it is removed where not all of it could be written."""
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        try:
+            yield file
+            file.flush()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 class AgentClient:
@@ -50,7 +66,7 @@ class AgentClient:
                 if response.status_code != httpx2.codes.OK:
                     why = response.read()[:_SHOWN].decode(errors="replace").strip()
                     raise KvtideError(f"{self._url}: {why or f'answered {response.status_code}'}")
-                with path.open("xb") as file:
+                with _made(path) as file:
                     for part in response.iter_bytes():
                         size += file.write(part)
         except FileExistsError:

@@ -29,7 +29,7 @@ def show(
 
     if file is not None and profile is not None:
         raise ConfigError("FILE and --profile: a file names its own profile; give one of the two")
-    policy = load(file) if file is not None else of_profile(profile or "default")
+    policy = load(file) if file is not None else of_profile("default" if profile is None else profile)
     typer.echo(text_of(policy), nl=False)
 
 

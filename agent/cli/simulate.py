@@ -162,8 +162,12 @@ def simulate(
 
 
 def _run(spec: Spec, out: Path, python: Path | None, *, as_json: bool) -> None:
+    import signal
+
     from agent.simulate.run import simulate as run
 
+    # Who ends it by SIGTERM gets what ^C gives: a whole bundle, and no draft that stays.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         summary = run(spec, out, python)
     except KeyboardInterrupt:

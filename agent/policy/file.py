@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from agent.errors import ConfigError
 from agent.policy.types import DEFAULT, Policy, Profile
-from agent.settings_file import checked, read
+from agent.settings_file import checked, read, shown
 
 PROFILES: tuple[str, ...] = get_args(Profile)
 _COMMENT_COLUMN = 40
@@ -33,8 +33,12 @@ def choose(text: str) -> Policy:
     """Return the policy that ``text`` names: a profile, or else a file; raises :class:`ConfigError`."""
     if text in PROFILES:
         return of_profile(text)
-    if not Path(text).exists():
-        raise ConfigError(f"policy {text!r}: there is no such file, and no such profile ({', '.join(PROFILES)})")
+    try:
+        there = Path(text).exists()
+    except OSError as error:  # a name that no file can have, a folder that may not be looked into
+        raise ConfigError(f"policy {shown(text)}: {error.strerror}") from None
+    if not there:
+        raise ConfigError(f"policy {shown(text)}: there is no such file, and no such profile ({', '.join(PROFILES)})")
     return load(Path(text))
 
 

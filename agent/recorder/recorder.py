@@ -57,13 +57,15 @@ class Recorder:
             self._dropped += 1
 
     def ask(self, seconds: float) -> Future[Path]:
-        """Have a bundle of the last ``seconds`` made; who asks removes it. It may end with a KvtideError or OSError."""
+        """Have a bundle of the last ``seconds`` made; who asks removes it. It may end with a KvtideError."""
         answer: Future[Path] = Future()
 
         def make() -> None:
             if answer.set_running_or_notify_cancel():
                 try:
                     answer.set_result(self._store.bundle(seconds, "kvtide record"))
+                except OSError as error:
+                    answer.set_exception(BundleError(f"{error.filename or 'the recorder'}: {error.strerror or error}"))
                 except Exception as error:
                     answer.set_exception(error)
 

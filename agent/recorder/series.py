@@ -5,7 +5,9 @@ A chunk is a bundle of its own (docs/bundle.md), so that what a crash leaves of 
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,7 +53,9 @@ class Series:
         for path in self._folder.glob(f"{self._name}-*{SUFFIX}"):
             if number := _NUMBER.search(path.stem):
                 with suppress(FileNotFoundError):
-                    about = path.stat()
+                    about = path.lstat()
+                    if not stat.S_ISREG(about.st_mode):
+                        continue  # none of ours
                     found.append(Chunk(path, int(number[1]), about.st_size, about.st_mtime))
         return sorted(found, key=lambda chunk: chunk.number)
 
@@ -72,7 +76,9 @@ class Series:
         """Close the chunk that is open and begin a new one."""
         self.close()
         last = self.chunks()[-1:]
-        path = self._folder / f"{self._name}-{last[0].number + 1 if last else 1:08}{SUFFIX}"
+        number = last[0].number + 1 if last else 1
+        while os.path.lexists(path := self._folder / f"{self._name}-{number:08}{SUFFIX}"):
+            number += 1  # something that is none of ours: it stays as it is
         try:
             self._writer = Writer(path, header)
         except OSError:

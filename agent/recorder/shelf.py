@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +34,9 @@ class Shelf:
         found = []
         for path in self._folder.glob(f"*{SUFFIX}"):
             with suppress(FileNotFoundError):
-                about = path.stat()
+                about = path.lstat()
+                if not stat.S_ISREG(about.st_mode):
+                    continue  # none of ours
                 found.append((about.st_mtime, path, about.st_size))
         return [(path, size) for _, path, size in sorted(found)]
 
@@ -47,9 +50,14 @@ class Shelf:
             path.unlink(missing_ok=True)
             size -= each
 
+    def parts(self) -> list[Path]:
+        """Return what was begun, or asked for, and is not fetched yet."""
+        return list(self._folder.glob(f"*{PART}"))
+
     def sweep(self, before: float) -> None:
         """Remove what was begun before (Unix seconds) and never fetched or finished."""
-        for path in self._folder.glob(f"*{PART}"):
+        for path in self.parts():
             with suppress(FileNotFoundError):
-                if path.stat().st_mtime < before:
+                about = path.lstat()
+                if about.st_mtime < before and not stat.S_ISDIR(about.st_mode):
                     path.unlink()

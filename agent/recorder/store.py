@@ -29,6 +29,7 @@ COARSE_SECONDS = 60.0  # one state a minute is kept for long
 TIDY_SECONDS = 60.0
 RETRY_SECONDS = 30.0
 BUNDLES_SHARE, CHUNK_SHARE = 4, 16  # of all bytes: a quarter for bundles, a sixteenth for one chunk
+MOST_ASKED = 8  # bundles that were asked for and are not fetched yet: they are beyond the limit of bytes
 MOST_CHANGES = 256  # verdicts between two coarse states
 BASELINES = "baselines.msgpack"
 
@@ -81,6 +82,8 @@ class Store:
         try:
             if self._lock is None:
                 self._open()
+            elif not os.fstat(self._lock).st_nlink:  # else all goes into files that nobody can find
+                raise BundleError(f"{self._directory}: was removed while it was recorded to")
             self._keep(state, standing, changes)
             if usuals is not None:
                 self._keep_usuals(usuals)
@@ -96,6 +99,8 @@ class Store:
         """Return a bundle of the last ``seconds``; who asked removes it. Raises OSError, or :class:`BundleError`."""
         if self._lock is None:
             raise BundleError(f"nothing is recorded: {self._reason}")
+        if len(self._shelf.parts()) >= MOST_ASKED:
+            raise BundleError("others still fetch what they have asked for; try again in some minutes")
         path = self._directory / "bundles" / f"asked-{time.time_ns()}{SUFFIX}{PART}"
         self._assemble(path, why, seconds)
         return path
@@ -155,8 +160,16 @@ class Store:
     def _keep_usuals(self, usuals: bytes) -> None:
         path = self._directory / BASELINES
         partial = path.with_suffix(PART)
-        partial.write_bytes(usuals)
-        partial.replace(path)
+        try:
+            # Names of tenants are in it: it is the agent's alone, also where the directory is not.
+            with open(partial, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+                os.fchmod(file.fileno(), 0o600)
+                file.write(usuals)
+            partial.replace(path)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink()
+            raise
 
     def _write_bundle(self, why: str) -> None:
         path = self._shelf.place(self._at, why)
@@ -195,7 +208,8 @@ class Store:
                 series.close()
         self._unlock()
         self._next_try = self._now + RETRY_SECONDS
-        self._tell(text if isinstance(error, BundleError) else f"{self._directory}: {text}")
+        where = error.filename2 or error.filename if isinstance(error, OSError) else None
+        self._tell(text if isinstance(error, BundleError) else f"{where or self._directory}: {text}")
 
     def _tell(self, reason: str) -> None:
         if reason and reason != self._reason:

@@ -9,12 +9,14 @@ from rich.padding import Padding
 from rich.text import Text
 
 from agent.faces.lines import BAD
+from agent.plain import plain
 from agent.replay.bundles import BundleReplay
 from agent.replay.likeness import Likeness
 from agent.replay.lives import Life
 from agent.retained import count_of
 from agent.units import human_seconds
 
+_SHOWN = 300  # characters of what a file says of itself
 _STYLES = {"page": f"bold {BAD}", "warn": "bold #e69f00", "note": "bold"}
 
 
@@ -33,7 +35,7 @@ def render(replay: BundleReplay) -> RenderableType:
 
 
 def _about(replay: BundleReplay) -> str:
-    who = f"{replay.why}, host {replay.host or 'not named'}, kvtide {replay.version}"
+    who = plain(f"{replay.why}, host {replay.host or 'not named'}, kvtide {replay.version}", _SHOWN)
     if replay.began is None or replay.ended is None:
         return who
     span = human_seconds(replay.ended - replay.began)
@@ -45,7 +47,7 @@ def _about(replay: BundleReplay) -> str:
 
 def _life(life: Life, end: float) -> RenderableType:
     head = Text(f"{life.tier:5}", style=_STYLES[life.tier])
-    head.append(f"{life.kind} {life.subject}", style="bold")
+    head.append(plain(f"{life.kind} {life.subject}", _SHOWN), style="bold")
     if life.resolved_at is not None:
         how = f"resolved {_clock(life.resolved_at)}{f' ({life.ending})' if life.ending else ''}"
     else:
@@ -93,7 +95,10 @@ def _against(live: Likeness) -> list[str]:
 
 
 def _clock(unix: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(unix))
+    except (OverflowError, ValueError, OSError):  # a verdict's own times may be anything
+        return f"{unix:g} s"
 
 
 def _for(seconds: float) -> str:

@@ -21,9 +21,13 @@ class Kept(Generic[T]):
     def __len__(self) -> int:
         return len(self._kept)
 
+    def due(self, now: float) -> bool:
+        """Return whether it is time to keep a value."""
+        return not self._kept or now - self._kept[-1][0] >= self._every
+
     def add(self, now: float, value: T) -> bool:
         """Keep ``value`` if it is time; return whether it was."""
-        if self._kept and now - self._kept[-1][0] < self._every:
+        if not self.due(now):
             return False
         self._kept.append((now, value))
         return True

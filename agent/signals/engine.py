@@ -278,7 +278,7 @@ def _held_of(reading: Reading) -> tuple[float | None, float | None]:
 
 
 def _full(rate: Rate | None, use: float) -> Span | None:
-    if rate is None:
+    if rate is None or rate.low <= 0:
         return None
     return exhaustion(use, 1.0, Slope(rate.per_minute / 60, rate.low / 60, rate.high / 60))
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from agent.policy.types import Policy
 from agent.signals.allocators import AllocatorsTracker
 from agent.signals.baseline import MOST_ENGINES, Baselines, usable
 from agent.signals.engine import EngineTracker
 from agent.signals.gpus import GpusTracker
 from agent.signals.hosts import HostsTracker
-from agent.signals.reading import of_hooks, of_page
+from agent.signals.reading import readings_of
 from agent.signals.series import Pace
 from agent.signals.tenants import TenantsTracker
 from agent.signals.types import EngineSignals, NodeSignals, Reading, TenantSignals
 from agent.state import AgentState
-from engine_hooks.detail import Detail
 
 KEEP_SECONDS = 900.0  # an engine that is not seen for so long is forgotten, what is usual for it is not
 
@@ -24,7 +21,7 @@ Key = tuple[str, bool]
 
 class NodeTracker:
     """Keeps what signals need of the past, bounded; forgets what is gone. ``baselines``: what an agent before this one
-    had learned.
+    had learned. ``readings``: of the state that was taken last, by engine and whether they are of its hooks.
     """
 
     def __init__(self, policy: Policy, baselines: Baselines | None = None) -> None:
@@ -37,18 +34,20 @@ class NodeTracker:
         self._allocators = AllocatorsTracker()
         self._hosts = HostsTracker()
         self._signals = NodeSignals()
+        self.readings: dict[Key, Reading] = {}
 
     def take(self, state: AgentState) -> NodeSignals:
         """Return the signals at ``state``; one that is not later than the last, by its monotonic time, is ignored."""
         now = state.monotonic
+        told = [((reading.engine, reading.hooked), reading, detail) for reading, detail in readings_of(state)]
+        self.readings = {key: reading for key, reading, _ in told}
         step = self._pace.take(now)
         if step == "back":
             return self._signals
         gap = step == "gap"
         engines: list[EngineSignals] = []
         tenants: list[TenantSignals] = []
-        for reading, detail in _readings(state):
-            key = (reading.engine, reading.hooked)
+        for key, reading, detail in told:
             signals = self._tracker(key).take(now, state.at, reading, detail)
             engines.append(signals)
             calm = signals.settled and not signals.harm
@@ -83,14 +82,3 @@ class NodeTracker:
         for key, tracker in list(self._engines.items()):
             if tracker.last is not None and now - tracker.last > KEEP_SECONDS:
                 del self._engines[key], self._tenants[key]
-
-
-def _readings(state: AgentState) -> Iterator[tuple[Reading, Detail | None]]:
-    for engine in state.engines:
-        reading = of_hooks(engine)
-        if reading is not None:
-            yield reading, engine.detail
-    for page in state.scrape.engines if state.scrape else ():
-        reading = of_page(page)
-        if reading is not None:
-            yield reading, None

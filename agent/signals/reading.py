@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from agent.retained import past_lease
 from agent.signals.types import Reading
 from agent.sources.scrape.state import ScrapedEngine
-from agent.state import EngineState, PoolState
-from engine_hooks.detail import DelayedRow, Detail
+from agent.state import AgentState, EngineState, PoolState
+from engine_hooks.detail import DelayedRow, Detail, TenantRow
 
 FAILURES = ("error", "connector_failure")  # endings of requests that should have gone on
+
+
+def readings_of(state: AgentState) -> Iterator[tuple[Reading, Detail | None]]:
+    """Yield the readings of all engines that say something, those with hooks first, each with its detail."""
+    for engine in state.engines:
+        reading = of_hooks(engine)
+        if reading is not None:
+            yield reading, engine.detail
+    for page in state.scrape.engines if state.scrape else ():
+        reading = of_page(page)
+        if reading is not None:
+            yield reading, None
 
 
 def of_hooks(engine: EngineState) -> Reading | None:
@@ -29,8 +42,7 @@ def of_hooks(engine: EngineState) -> Reading | None:
             steps=engine.steps,
             **_told(detail),
         )
-    apart = [pool.delayed, pool.deferred, pool.pinned, pool.orphaned]
-    known = pool.orphaned is not None
+    apart = (pool.delayed or 0) + (pool.deferred or 0) + (pool.pinned or 0) + (pool.orphaned or 0)
     return Reading(
         engine=engine.engine,
         instance=engine.instance,
@@ -39,7 +51,7 @@ def of_hooks(engine: EngineState) -> Reading | None:
         capacity=pool.capacity,
         held=pool.held,
         cached_idle=pool.cached_idle,
-        explained=max(0, pool.held - sum(part or 0 for part in apart)) if known else None,
+        explained=max(0, pool.held - apart) if pool.orphaned is not None else None,
         orphaned=pool.orphaned,
         over_freed=pool.over_freed,
         delayed=pool.delayed,
@@ -114,14 +126,28 @@ def _told(detail: Detail | None) -> dict[str, Any]:
         told["scheduled_total"] = work.scheduled_tokens_total
         told["rebuilt_preempted_total"] = work.rebuilt_preempted_total
         told["rebuilt_evicted_total"] = work.rebuilt_evicted_total
-        lost = [work.rebuilt_preempted_total, work.rebuilt_evicted_total]
-        if any(part is not None for part in lost):
-            told["rebuilt_total"] = sum(part or 0 for part in lost)
+        preempted, evicted = work.rebuilt_preempted_total, work.rebuilt_evicted_total
+        if preempted is not None or evicted is not None:
+            told["rebuilt_total"] = (preempted or 0) + (evicted or 0)
     if detail.tenants is not None:
-        rows = detail.tenants
-        told["generated_total"] = sum(row.generated_tokens_total for row in rows)
-        told["prompt_total"] = sum(row.prompt_tokens_total for row in rows)
-        told["ended_total"] = sum(sum(row.ended_total.values()) for row in rows)
-        told["failed_total"] = sum(row.ended_total.get(ending, 0) for row in rows for ending in FAILURES)
-        told["references"] = sum(row.references for row in rows)
+        told |= _by_tenants(detail.tenants)
     return told
+
+
+def _by_tenants(rows: tuple[TenantRow, ...]) -> dict[str, int]:
+    generated = prompt = ended = failed = references = 0
+    for row in rows:
+        generated += row.generated_tokens_total
+        prompt += row.prompt_tokens_total
+        references += row.references
+        endings = row.ended_total
+        ended += sum(endings.values())
+        for ending in FAILURES:
+            failed += endings.get(ending, 0)
+    return {
+        "generated_total": generated,
+        "prompt_total": prompt,
+        "ended_total": ended,
+        "failed_total": failed,
+        "references": references,
+    }

@@ -58,7 +58,11 @@ def scores(state: AgentState, signals: NodeSignals, verdicts: tuple[Verdict, ...
 class _Maker:
     def __init__(self, state: AgentState, signals: NodeSignals, verdicts: Iterable[Verdict], policy: Policy) -> None:
         self._state, self._signals, self._policy = state, signals, policy
-        self._leaks = [verdict for verdict in verdicts if verdict.phase == "confirmed" and verdict.tier != "note"]
+        leaks = [verdict for verdict in verdicts if verdict.phase == "confirmed" and verdict.tier != "note"]
+        self._leaking = {
+            scope: {v.subject.gpu if scope == DEVICE else v.subject.engine for v in leaks if v.kind in kinds}
+            for scope, kinds in LEAKS.items()
+        }
         self._gpus_of: dict[str, set[str]] = {}
         self._allocators: dict[str, list[AllocatorSignals]] = {}
         gpus = {unit.uuid: unit.gpu for unit in units_of(state) if unit.uuid}
@@ -81,7 +85,7 @@ class _Maker:
             seen.add(each.engine)
             lost, whole = orphaned.get(each.engine), capacity.get(each.engine)
             leaked = lost / whole if each.hooked and lost and whole else 0.0
-            confirmed = any(v.kind in LEAKS[KV] and v.subject.engine == each.engine for v in self._leaks)
+            confirmed = each.engine in self._leaking[KV]
             yield self._score(
                 KV, 1 - each.use_ratio, engine=each.engine, harm=each.harm, leaked=leaked, confirmed=confirmed
             )
@@ -95,7 +99,7 @@ class _Maker:
                 continue
             fragmentation, harm = self._torch(unit.gpu, memory.total)
             leaked = self._dead(unit.gpu) / memory.total
-            confirmed = any(v.kind in LEAKS[DEVICE] and v.subject.gpu == unit.gpu for v in self._leaks)
+            confirmed = unit.gpu in self._leaking[DEVICE]
             reclaimable = self._reclaimable(falls.get(unit.gpu), memory.total)
             if reclaimable is not None:
                 yield self._score(
@@ -117,31 +121,35 @@ class _Maker:
         memory = host.memory or {}
         total, available = memory.get("total"), memory.get("available")
         if total and available is not None:
-            confirmed = any(v.kind in LEAKS[HOST] and not v.subject.engine for v in self._leaks)
+            confirmed = "" in self._leaking[HOST]
             harm = _killed(self._state, host, "") or _pressed(host.cgroups)
             yield self._score(HOST, available / total, harm=harm, confirmed=confirmed)
         for engine in dict.fromkeys(each.engine for each in host.cgroups):
             groups = [each for each in host.cgroups if each.engine == engine]
             free = [share for share in map(_free_of, groups) if share is not None]
             if free:
-                confirmed = any(v.kind in LEAKS[HOST] and v.subject.engine == engine for v in self._leaks)
+                confirmed = engine in self._leaking[HOST]
                 harm = _killed(self._state, host, engine) or _pressed(groups)
                 yield self._score(HOST, min(free), engine=engine, harm=harm, confirmed=confirmed)
 
     def engines(self, parts: Iterable[Score]) -> Iterator[Score]:
         """Yield the least score of what concerns each engine: its pool, its GPUs, its cgroups and the host."""
-        parts = list(parts)
-        for name in dict.fromkeys(each.engine for each in self._signals.engines):
-            gpus = self._gpus_of.get(name, set())
+        names = list(dict.fromkeys(each.engine for each in self._signals.engines))
+        on: dict[str, list[str]] = {}
+        for name in names:
+            for gpu in self._gpus_of.get(name, ()):
+                on.setdefault(gpu, []).append(name)
+        worst: dict[tuple[str, str], Score] = {}
+        for part in parts:
+            of_host = part.scope == HOST and not part.engine
+            for name in names if of_host else on.get(part.gpu, ()) if part.gpu else (part.engine,):
+                known = worst.get((name, part.form))
+                if known is None or part.value < known.value:
+                    worst[name, part.form] = part
+        for name in names:
             for form in (KVTIDE, TEXTBOOK):
-                mine = [
-                    each
-                    for each in parts
-                    if each.form == form
-                    and (each.engine == name or each.gpu in gpus or (each.scope == HOST and not each.engine))
-                ]
-                if mine:
-                    least = min(mine, key=lambda each: each.value)
+                least = worst.get((name, form))
+                if least is not None:
                     yield Score(
                         scope=ENGINE,
                         engine=name,
@@ -205,7 +213,9 @@ class _Maker:
 
     def _torch(self, gpu: str, whole: int) -> tuple[float | None, bool | None]:
         """Return the worst fragmentation that matters on a GPU, and whether torch had to try again or failed."""
-        here = self._allocators.get(gpu, [])
+        here = self._allocators.get(gpu)
+        if not here:
+            return None, None
         cut = [
             each.fragmentation
             for each in here
@@ -218,8 +228,12 @@ class _Maker:
         """Return the free bytes and those that can be had at once; None where too little is known to say so."""
         if fall is None or fall.total_bytes is None:
             return None
-        reclaimable = sum(part.bytes for part in fall.parts if part.part in RECLAIMABLE)
-        opaque = sum(part.bytes for part in fall.parts if part.part in OPAQUE)
+        reclaimable = opaque = 0
+        for part in fall.parts:
+            if part.part in RECLAIMABLE:
+                reclaimable += part.bytes
+            elif part.part in OPAQUE:
+                opaque += part.bytes
         policy = self._policy.score
         short = reclaimable < (policy.reserve_ratio + policy.comfortable_ratio) * whole
         return None if short and opaque > MOST_OPAQUE * whole else reclaimable

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
 from typing import Literal
 
 GAP_SECONDS = 10.0
@@ -33,7 +32,8 @@ class Pace:
         self.last = now
         most = max(GAP_SECONDS, GAP_PERIODS * self.period) if self._apart else FIRST_GAP_SECONDS
         self._apart.append(apart)
-        self.period = median(self._apart)
+        ranked, half = sorted(self._apart), len(self._apart) // 2
+        self.period = ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
         return "gap" if apart > most else "on"
 
 

@@ -67,7 +67,9 @@ class Serving:
 
     def take(self, now: float, reading: Reading, detail: Detail | None) -> Values:
         """Return the values by the names that signals have for them."""
-        if self._minute.add(now, moment := _moment(reading, detail)):
+        if self._minute.due(now):
+            moment = _moment(reading, detail)
+            self._minute.add(now, moment)
             self._minutes.add(now, moment)
             self._values = self._compared(now, moment)
         return self._values

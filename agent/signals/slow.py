@@ -123,7 +123,7 @@ class SlowTrack:
         end = min(values[bisect_left(times, times[-1] - FLOOR_SECONDS) :])
         kept = [min(level, end) for level in retained(values)]
         rise = kept[-1] - kept[0]
-        if rise <= (0.0 if self._exact else max(0.001 * whole, 2 * noise(values))):
+        if rise <= (0.0 if self._exact else 0.001 * whole) or (not self._exact and rise <= 2 * noise(values)):
             return _flat(times)
         begin = bisect_left(kept, kept[0] + RISEN * rise) - 1
         begin = max(0, min(begin, len(times) - 2))

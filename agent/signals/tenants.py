@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from statistics import median
 from typing import NamedTuple
 
-from agent.estimators import theil_sen
+from agent.estimators import pair_slopes
 from agent.signals.baseline import Learning
 from agent.signals.counters import MINUTE, Kept, came, per_minute
 from agent.signals.quantiles import between, quantile
@@ -18,6 +19,7 @@ LOOK_SECONDS = 5
 EVERY_SECONDS = 10.0
 SESSION_SECONDS = 1800.0
 LEAST_SESSIONS = 10
+LEAST_POINTS = 5
 LEAST_SHARE = 0.02  # of the pool: less is not compared with
 LEAST_REQUESTS = 1.0  # a minute
 LEAST_SESSION_SECONDS = 5.0
@@ -105,10 +107,14 @@ class TenantsTracker:
     def _slopes(self, tenants: Iterator[str]) -> Iterator[tuple[str, float | None]]:
         kept = self._minute.values()
         for tenant in tenants:
-            points = [(at, counts[tenant].share) for at, counts in kept if tenant in counts]
-            known = [(at, share) for at, share in points if share is not None]
-            slope = theil_sen([at for at, _ in known], [share for _, share in known])
-            yield tenant, None if slope is None else 60 * slope.value
+            times: list[float] = []
+            shares: list[float] = []
+            for at, counts in kept:
+                count = counts.get(tenant)
+                if count is not None and count.share is not None:
+                    times.append(at)
+                    shares.append(count.share)
+            yield tenant, 60 * median(pair_slopes(times, shares)) if len(times) >= LEAST_POINTS else None
 
     def _learn(self, signals: tuple[TenantSignals, ...]) -> None:
         for each in signals:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all signal values."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Base of all signal values; they have no cycles, and no collector need look for any."""
 
 
 class Reading(Value, frozen=True, kw_only=True):

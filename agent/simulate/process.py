@@ -35,7 +35,7 @@ def engine_python(chosen: Path | None = None) -> Path:
     if named is not None:
         if not os.access(named, os.X_OK) or named.is_dir():
             raise ConfigError(f"{named}: is no interpreter; name the Python of an environment that has vLLM")
-        return named
+        return named.absolute()  # not looked for in PATH, and no symbolic link resolved: a venv's Python is one
     if importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             f"no vLLM here: name the Python of an environment that has it by --engine-python or {VARIABLE} "
@@ -58,14 +58,18 @@ class Simulator:
             "KVTIDE_DISABLE": "1",  # the simulator attaches the hooks itself
         }
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._process = subprocess.Popen(
-            [str(self._python), "-m", MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=environment,
-            start_new_session=True,  # a terminal's ^C is ours to handle
-        )
+        try:
+            self._process = subprocess.Popen(
+                [str(self._python), "-m", MODULE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env=environment,
+                start_new_session=True,  # a terminal's ^C is ours to handle
+            )
+        except OSError as error:
+            self._said.close()
+            raise ConfigError(f"{self._python}: can't be started: {error.strerror}") from None
 
     def __enter__(self) -> Simulator:
         return self

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from agent.bundle.format import Header, Writer, read
+from agent.bundle.format import BundleError, Header, Writer, is_bundle, read
 from agent.bundle.header import Label
 from agent.errors import ConfigError, KvtideError
+from agent.settings_file import shown
 from agent.simulate.process import Simulator, SimulatorError
 from agent.simulate.states import States
 from agent.simulate.truth import Truths
@@ -21,6 +23,9 @@ from engine_hooks.simulator.clock import MONOTONIC_START
 from engine_hooks.simulator.spec import Engine, Event, Fault, Load, Spec, SpecError
 
 __all__ = ["Engine", "Event", "Fault", "Load", "Simulator", "SimulatorError", "Spec", "Summary", "simulate", "spec_of"]
+
+
+WHY = "simulated"
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +62,7 @@ def simulate(
     KeyboardInterrupt leaves a bundle of what was done until then. Raises :class:`KvtideError`.
     """
     check(spec)
+    _check_out(out)
     if simulator is None:
         with Simulator(python) as own:
             return simulate(spec, out, simulator=own, progress=progress, unseen=unseen)
@@ -87,7 +93,8 @@ def simulate(
     except OSError as error:
         raise KvtideError(f"{out}: can't be written: {error.strerror or error}") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     return Summary(
         states=writer.states,
         seconds=spec.seconds,
@@ -100,10 +107,25 @@ def simulate(
 
 def check(spec: Spec) -> None:
     """Raise :class:`SpecError`'s words as a :class:`ConfigError` where ``spec`` can't be run."""
+    if not -(1 << 63) <= spec.seed < 1 << 63:
+        raise ConfigError(f"seed: {shown(spec.seed)}: must be a whole number of 64 bits")
     try:
         spec.check()
     except SpecError as error:
         raise ConfigError(str(error)) from None
+
+
+def _check_out(out: Path) -> None:
+    """Refuse a path where something would be lost: only another simulated bundle may be replaced."""
+    try:
+        if not out.name or (out.exists() and not out.is_file()):
+            raise ConfigError(f"{out}: is no place for a file; name one that is to be written, such as a.kvtide")
+        if out.exists() and not (is_bundle(out) and read(out).header.why == WHY):
+            raise ConfigError(f"{out}: is there already, and is no simulated bundle; choose another name")
+    except BundleError:
+        raise ConfigError(f"{out}: is there already, and can't be read; choose another name") from None
+    except OSError as error:
+        raise ConfigError(f"{shown(str(out))}: can't be written: {error.strerror}") from None
 
 
 def spec_of(header: Header) -> Spec | None:
@@ -131,7 +153,7 @@ def _header(spec: Spec, states: States, truths: Truths, *, unseen: bool) -> Head
         "events": truths.events(),
     }
     return Header(
-        why="simulated",
+        why=WHY,
         version=__version__,
         host="simulator",
         created_at=spec.start,
@@ -150,4 +172,5 @@ def _finish(draft: Path, out: Path, header: Header) -> None:
                 writer.raw(kind, body)
         whole.replace(out)
     finally:
-        whole.unlink(missing_ok=True)
+        with suppress(OSError):
+            whole.unlink(missing_ok=True)

@@ -24,6 +24,10 @@ from agent.waterfall.state import PartName
 NEARLY_FULL = 0.15  # free share below which growth of minutes counts
 FAST_CONFIRM_SECONDS = 60.0
 FAST_SECONDS = 60.0  # a rate over less than that is one step
+# Used memory of nobody knows whom has torch's in it, whose high-water marks come ever less often: it is watched for
+# longer, unless it ends within a day.
+UNTOLD_SECONDS = 4 * 3600.0
+FAR_SECONDS = 86_400.0
 _WORDS = {
     "context": "contexts and libraries (NCCL, CUDA) of {owner}",
     "untold": "memory of {owner} that it doesn't tell of",
@@ -100,6 +104,8 @@ def _slowly(gpu: GpuSignals, part: _Grows, view: View) -> Finding | None:
         return None
     total = total_of(view.state, gpu.gpu)
     left = ends_in(slow, total, gpu.free_bytes)
+    if part.size is None and slow.seconds < UNTOLD_SECONDS and (left is None or left >= FAR_SECONDS):
+        return None
     by = f"{amount(slow, total)}, for {human_seconds(slow.seconds)} now{shape(slow)}"
     evidence: dict[str, float] = {"ratio_per_hour": slow.per_hour, "seconds": slow.seconds}
     if slow.staircase:

@@ -11,6 +11,9 @@ from agent.units import human_seconds
 from agent.verdicts.base import Finding, Gone, View
 from engine_hooks.members import WORKER
 
+# Times the policy's seconds, where nothing says that it failed: a restart loads weights for one to three minutes; and
+# where workers or API servers without an engine are here, of which it may be one that starts.
+RESTART_TIMES, STARTS_TIMES = 3.0, 10.0
 SILENT_PAGE_SECONDS = 120.0
 SILENT_SECONDS = 30.0
 WHY_SECONDS = 300.0  # what failed so shortly before it went may be why
@@ -24,7 +27,8 @@ REMEDY_MEMBER = "See whether that process lives; a worker that died takes the en
 class EngineMissing:
     """Fires on an engine that went and has no successor, on one that is silent, on workers and API servers that went.
 
-    A stop that left nothing undone is a note at most. What never reported is not missed.
+    A stop that left nothing undone is a note at most, and so is a restart as long as one can take. What never reported
+    is not missed.
     """
 
     kind = "engine_missing"
@@ -53,7 +57,9 @@ def _gone(view: View) -> Iterator[tuple[str, Finding]]:
         if work:
             evidence["requests_then"] = work
             sentence += f" It had {count_of(work, 'request')} then."
-        tier: Tier = "page" if why else "warn" if work else "note"
+        starts = one.hooked and view.state.unjoined_members > 0
+        late = one.seconds >= (STARTS_TIMES if starts else RESTART_TIMES) * view.policy.host.gone_seconds
+        tier: Tier = "page" if why else "warn" if work and late else "note"
         remedy = REMEDY_CRASHED if why else REMEDY_STOPPED
         yield one.engine, Finding(sentence + why, remedy, evidence, tier)
 

@@ -19,7 +19,7 @@ from agent.verdicts.base import Finding, View
 from agent.verdicts.leaking import shape
 from agent.verdicts.who import worst
 
-ENOUGH = 0.95  # of the window: a rate over less says nothing of it
+ENOUGH = 0.85  # of the window: a rate over less says nothing of it; samples of a minute reach no more than that
 FAR_SECONDS = 86400.0  # what ends later than that is for the slow estimate: a heap between two collections grows too
 WARN_BYTES = 128 * 1024**2  # in ten minutes; less than that ends nobody
 PAGE_BYTES = 1024**3
@@ -88,11 +88,11 @@ def _by_rate(row: HostSignals, limits: HostPolicy, *, textbook: bool) -> Tier | 
     if rate is None or size is None or rate.low <= 0 or rate.seconds < ENOUGH * limits.warn_seconds:
         return None
     grown = rate.per_minute * size * limits.warn_seconds / 60
-    if rate.per_minute > limits.page_per_minute and (textbook or grown >= PAGE_BYTES):
-        return "page"
     soon = row.limit_seconds
-    ends = soon is not None and soon.seconds < FAR_SECONDS
-    if rate.per_minute > limits.warn_per_minute and (textbook or (ends and grown >= WARN_BYTES)):
+    far = not textbook and soon is not None and soon.seconds >= FAR_SECONDS
+    if not far and rate.per_minute > limits.page_per_minute and (textbook or grown >= PAGE_BYTES):
+        return "page"
+    if not far and rate.per_minute > limits.warn_per_minute and (textbook or grown >= WARN_BYTES):
         return "warn"
     # A slow rate on a great size can still be at the limit soon.
     near = soon is not None and soon.seconds < limits.limit_seconds

@@ -7,6 +7,7 @@ from agent.verdicts.base import Facts, Finding
 from agent.verdicts.harm import LEAST_PREEMPTED
 
 SWING_RATIO = 0.30  # of the pool that comes and goes without a token: one prompt computed and dropped, over and over
+SWINGS = 2.0  # periods for which it must go on: after so many without another, teeth are over, as when a stall began
 
 REMEDY = (
     "Let fewer requests run at once (max_num_seqs) or send some elsewhere: each that is admitted throws another out. "
@@ -65,10 +66,14 @@ def _swing(facts: Facts) -> Finding | None:
         return None
     if not facts.running and not facts.waiting:
         return None
+    # A single fall has no period: all was aborted, and the pool is empty since.
+    if signals.period_seconds is None:
+        return None
     return Finding(
         f"No token was generated in the last minute, while held blocks go up and down by "
         f"{signals.amplitude_ratio:.0%} of the pool: a prompt is computed and thrown away over and over.",
         REMEDY_SWING,
         {"tokens_per_second": 0.0, "tooth_amplitude_ratio": signals.amplitude_ratio},
         "page",
+        max(PreemptionThrash.confirm_seconds, SWINGS * signals.period_seconds),
     )

@@ -59,15 +59,18 @@ def gpu_of(state: AgentState, uuid: str) -> GpuState | None:
 
 def total_of(state: AgentState, gpu: str) -> int | None:
     """Return the memory of the GPU or instance labelled ``gpu`` in bytes, None where that is not known."""
-    return next((each.memory.total for each in units(state) if each.gpu == gpu and each.memory is not None), None)
+    for whole in state.device.gpus if state.device else ():
+        for each in whole.instances or (whole,):
+            if each.gpu == gpu and each.memory is not None:
+                return each.memory.total
+    return None
 
 
 def settled(view: View, engine: str) -> bool:
     """Return whether an engine is past its start: loading, warm-up, graph capture. A process of none always is."""
     if not engine:
         return True
-    known = [each for each in view.signals.engines if each.engine == engine]
-    return any(each.settled for each in known)
+    return any(each.settled for each in view.signals.engines if each.engine == engine)
 
 
 def serves(view: View, gpu: str) -> bool:

@@ -17,6 +17,7 @@ from agent.state import EngineState, HookState, MemberState, PoolState
 from bench.corpus.clock import Tick
 from bench.corpus.load import poisson
 from bench.corpus.requests import BLOCK_TOKENS, Request, Tenant
+from engine_hooks.core.buckets import PROMPT_TOKENS
 from engine_hooks.detail import (
     AllocationRow,
     DelayedRow,
@@ -116,6 +117,7 @@ class Engine:
         self.residue = self.interruptions = self.stuck = 0
         self.rounds = 0
         self._takes, self._waits, self._lives = Counts(_TAKE_BOUNDS), Counts(_WAIT_BOUNDS), Counts(_LIFE_BOUNDS)
+        self._prompts = Counts(PROMPT_TOKENS)
         self._sessions = {tenant.name: Counts(_SESSION_BOUNDS) for tenant in self.tenants}
         self.session_seconds = 45.0
         self.evicted_share = 0.0  # of what is prefilled, computed again because others evicted it
@@ -254,6 +256,7 @@ class Engine:
             self.rebuild_seconds += (again + lost) / self.speed.prefill
             if not request.computed:
                 request.tenant.prompt_tokens += request.prompt
+                self._prompts.add(request.prompt)
             request.reach(tokens)
             free -= need
             budget -= fresh + lost + again
@@ -404,6 +407,7 @@ class Engine:
                 rebuilt_evicted_total=int(self.rebuilt_evicted),
                 rebuild_seconds_total=self.rebuild_seconds,
                 request_seconds=self._lives.row(),
+                prompt_tokens=self._prompts.row(),
                 tail_slots=len(self.running) * BLOCK_TOKENS // 2,
                 steepest_slope=3.5 if self.running else None,
             ),

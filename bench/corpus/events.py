@@ -163,9 +163,9 @@ def restart_loop(rng: Random) -> Made:
 
 
 def restarted_once(rng: Random) -> Made:
-    """A roll-out: one restart, half a minute to a minute and a half away."""
+    """A roll-out: one restart, half a minute to almost three minutes away, as long as weights are loaded."""
     clock = Clock(rng, 45 * MINUTE, 2.0, quiet=True)
-    node, act = _restarts(rng, clock, [rng.uniform(8, 20) * MINUTE], rng.uniform(20, 90))
+    node, act = _restarts(rng, clock, [rng.uniform(8, 20) * MINUTE], rng.uniform(20, 170))
     return Made(node.run(act))
 
 
@@ -173,7 +173,7 @@ def restarted_now_and_then(rng: Random) -> Made:
     """A restart each hour or two, by a schedule."""
     clock = Clock(rng, 6 * HOUR, 10.0, quiet=True)
     pace = rng.uniform(60, 110) * MINUTE
-    node, act = _restarts(rng, clock, [n * pace + 900 for n in range(1, 6)], rng.uniform(20, 70))
+    node, act = _restarts(rng, clock, [n * pace + 900 for n in range(1, 6)], rng.uniform(20, 150))
     return Made(node.run(act))
 
 

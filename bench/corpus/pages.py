@@ -246,7 +246,9 @@ def unreachable(rng: Random) -> Made:
 
     kind = "sensor_stale" if bad else "engine_missing"
     implied = frozenset({"sensor_stale", "engine_missing", "bad_metric"})
-    return Made(node.run(act), (Label(kind, clock.monotonic(onset), None, ENGINE, 3 * MINUTE, implied),))
+    # A server that is away for three minutes may load its weights.
+    due = 3 * MINUTE if bad else 5 * MINUTE
+    return Made(node.run(act), (Label(kind, clock.monotonic(onset), None, ENGINE, due, implied),))
 
 
 def page_lost_for_a_moment(rng: Random) -> Made:
@@ -281,10 +283,10 @@ def renamed(rng: Random) -> Made:
 
 
 def restarted(rng: Random) -> Made:
-    """One restart: counters begin again, the pool is empty, the page is away for a minute."""
+    """One restart: counters begin again, the pool is empty, the page is away for up to three minutes."""
     clock = Clock(rng, 30 * MINUTE, period_of(rng), quiet=True)
     node = Hookless(rng, clock)
-    when, long = rng.uniform(8, 12) * MINUTE, rng.uniform(30, 75)
+    when, long = rng.uniform(8, 12) * MINUTE, rng.uniform(30, 160)
     done = [False]
 
     def act(tick: Tick) -> None:

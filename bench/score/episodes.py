@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 
 from agent.judge import Judge
 from agent.policy.types import DEFAULT, TEXTBOOK
 from agent.signals.node import NodeTracker
-from agent.signals.types import NodeSignals
+from agent.signals.types import NodeSignals, Reading
 from agent.state import AgentState, Subject, Tier, Verdict
 from bench.corpus.scenario import Label, Scenario
 
 PROFILES = {"default": DEFAULT, "textbook": TEXTBOOK}
+BLIND_PERIODS = 5.0  # usual times between states: a longer one is a gap, in which nobody can know
 _RANK: dict[Tier, int] = {"note": 0, "warn": 1, "page": 2}
 
 
@@ -77,6 +82,25 @@ class _Listener:
                 episode.paged = now
 
 
+def patient(labels: tuple[Label, ...], times: Sequence[float]) -> tuple[Label, ...]:
+    """Return the labels with ``due_seconds`` as much later as nobody saw anything between the onset and that."""
+    if len(times) < 2:
+        return labels
+    apart = [(later - earlier, earlier, later) for earlier, later in pairwise(times)]
+    least = BLIND_PERIODS * median(each for each, _, _ in apart)
+    gaps = [(earlier, later) for each, earlier, later in apart if each > least]
+    return tuple(_later(label, gaps) for label in labels)
+
+
+def _later(label: Label, gaps: Sequence[tuple[float, float]]) -> Label:
+    due = label.due_seconds
+    for began, end in gaps:
+        begin = max(began, label.onset)
+        if begin < min(end, label.onset + due):
+            due += end - begin
+    return replace(label, due_seconds=due)
+
+
 class _Shared:
     """A tracker that two judges ask about the same state, one after the other."""
 
@@ -84,6 +108,11 @@ class _Shared:
         self._tracker = tracker
         self._state: AgentState | None = None
         self._signals = NodeSignals()
+
+    @property
+    def readings(self) -> dict[tuple[str, bool], Reading]:
+        """The readings of the state that was taken last."""
+        return self._tracker.readings
 
     def take(self, state: AgentState) -> NodeSignals:
         """Return the signals at ``state``."""
@@ -100,14 +129,11 @@ def listen(scenario: Scenario) -> Heard:
         # Signals follow from a policy's numbers, not from its profile: working them out takes most of the time.
         signals = _Shared(judges["default"][0]._tracker)
         judges["default"][0]._tracker = judges["textbook"][0]._tracker = signals  # type: ignore[assignment]
-    began, until, states = 0.0, 0.0, 0
+    times = array("d")
     for state in made.states:
-        if not states:
-            began = state.monotonic
-        states += 1
-        until = state.monotonic
+        times.append(state.monotonic)
         for judge, listener in judges.values():
-            listener.take(until, judge.look(state).verdicts)
-    return Heard(
-        scenario, made.labels, began, until, states, {name: each.episodes for name, (_, each) in judges.items()}
-    )
+            listener.take(state.monotonic, judge.look(state).verdicts)
+    began, until = (times[0], times[-1]) if times else (0.0, 0.0)
+    episodes = {name: each.episodes for name, (_, each) in judges.items()}
+    return Heard(scenario, patient(made.labels, times), began, until, len(times), episodes)

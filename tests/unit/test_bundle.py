@@ -186,7 +186,7 @@ def test_hostile_records_are_refused(tmp_path: Path, codec: str, stream: bytes, 
 
 def test_a_state_outside_of_time_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a", iter([moment(float("nan"))]))
-    with pytest.raises(BundleError, match="a state's time is no number"):
+    with pytest.raises(BundleError, match="a state's time is no time"):
         list(read(path).states())
 
 

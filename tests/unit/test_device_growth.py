@@ -64,6 +64,21 @@ def test_where_nobody_tells_of_torch_used_memory_is_looked_at_and_nobody_is_blam
     assert "nvidia-smi" in found.remedy
 
 
+def test_used_memory_of_nobody_knows_whom_is_watched_for_longer_unless_its_end_is_near() -> None:
+    """A worker without hooks: new high-water marks of what torch has reserved, 119 MiB an hour, 53 h to go."""
+
+    def tier(free: int, seconds: float, **whose: Any) -> str | None:
+        untold: dict[str, Any] = {"other_bytes": None, "foreign_bytes": None, "slow": slow(0.0015, seconds=seconds)}
+        row = gpu_signals(**untold | {"free_bytes": free} | whose)
+        found = Told(KIND, node(gpus=row)).last(states(waterfalls=()))
+        return found and found.tier
+
+    assert tier(6 * GIB, 6000.0) is None
+    assert tier(6 * GIB, 15_000.0) == "warn"
+    assert tier(2 * GIB, 6000.0) == "warn", "it is full within a day"
+    assert tier(6 * GIB, 6000.0, other_bytes=GIB, other_slow=slow(0.0015, seconds=6000.0)) == "warn", "not torch's"
+
+
 def test_growth_of_minutes_pages_where_the_gpu_is_nearly_full() -> None:
     """Free memory falls from 10,358 over 9,244 to 1,352 MB: a report, and the end of it is near."""
     signals = node(gpus=gpu_signals(free_bytes=5 * GIB, other_growth=rate(0.03, seconds=120.0)))

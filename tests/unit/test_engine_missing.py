@@ -39,7 +39,7 @@ def told(seen: Seen) -> list[tuple[float, str]]:
 
 def test_one_that_had_work_and_has_no_successor() -> None:
     seen = gone(running=8)
-    assert told(seen) == [(130.0, "warn")]
+    assert told(seen) == [(130.0, "note"), (250.0, "warn")]
     verdict = seen.of("engine_missing")
     assert verdict.subject.engine == "m"
     assert verdict.sentence == ("Engine m has gone: for 9 min nothing has come in its place. It had 8 requests then.")
@@ -67,9 +67,18 @@ def test_a_restart_is_none(back: float) -> None:
     assert told(gone(running=8, back=back)) == []
 
 
+def test_a_restart_that_loads_weights_for_minutes_is_a_note() -> None:
+    assert told(gone(running=8, back=240.0)) == [(130.0, "note")]
+
+
+def test_one_whose_processes_are_here_is_given_more_time() -> None:
+    assert told(gone(running=8, back=600.0, unjoined_members=2)) == [(130.0, "note")]
+    assert told(gone(running=8, seconds=800.0, unjoined_members=2)) == [(130.0, "note"), (670.0, "warn")]
+
+
 def test_one_that_comes_back_late_is_no_longer_missed() -> None:
     seen = gone(running=8, back=300.0)
-    assert told(seen) == [(130.0, "warn")]
+    assert told(seen) == [(130.0, "note"), (250.0, "warn")]
     assert [each.kind for each in seen.last] == []
 
 
@@ -132,7 +141,7 @@ def test_an_engine_without_hooks_that_does_not_answer_any_more() -> None:
                 yield state(t, pages=[page(phase="down", reason="nobody listens", **nothing)])
 
     seen = watch(states(8))
-    assert told(seen) == [(130.0, "warn")]
+    assert told(seen) == [(130.0, "note"), (250.0, "warn")]
     assert seen.of("engine_missing").sentence.startswith("Engine s does not answer any more: for")
     assert told(watch(states(0))) == [(130.0, "note")]
 

@@ -47,6 +47,26 @@ def test_by_its_rate(per_minute: float, tier: str | None) -> None:
     assert (found and found.tier) == tier
 
 
+@pytest.mark.parametrize(
+    ("per_minute", "ends_in", "tier"),
+    [(0.02, 86_399.0, "warn"), (0.02, 86_400.0, None), (0.05, 86_399.0, "page"), (0.05, 200_000.0, None)],
+)
+def test_what_ends_in_a_day_or_more_is_left_to_the_slow_estimate(
+    per_minute: float, ends_in: float, tier: str | None
+) -> None:
+    end = Forecast(seconds=ends_in, low=0.9 * ends_in, high=None, condition="")
+    heap = node(host=host_signals(growth=rate(per_minute), limit_seconds=end))
+    found = Told(KIND, heap).last(states())
+    assert (found and found.tier) == tier
+    assert Told(KIND, heap, TEXTBOOK).last(states()) is not None, "the textbook judges the rate alone"
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(500.0, False), (520.0, True)])
+def test_a_rate_is_of_most_of_the_window(seconds: float, fires: bool) -> None:
+    found = Told(KIND, node(host=host_signals(growth=rate(0.05, seconds=seconds)))).last(states())
+    assert (found is not None) == fires
+
+
 def test_a_slow_leak_and_a_staircase_are_told_and_get_nobody_up() -> None:
     found = Told(KIND, node(host=host_signals(slow=slow(0.02, staircase=6)))).last(states())
     assert found is not None

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from agent.verdicts.base import Finding
+from agent.verdicts.base import Finding, advance
 from agent.verdicts.preemption_thrash import PreemptionThrash
 from tests.unit.facts import facts, phases, signals
 from tests.unit.timeline import times
+
+SWINGS = {
+    "tokens_per_second": 0.0,
+    "in_teeth": True,
+    "amplitude_ratio": 0.98,
+    "period_seconds": 20.0,
+    "read": {"generated_total": 700},
+}
 
 
 def judge(**changes: Any) -> Finding | None:
@@ -26,9 +34,10 @@ def judge(**changes: Any) -> Finding | None:
         {"preempted_per_minute": 20.0, "rebuild_ratio": 0.4, "rebuild_evicted_ratio": 0.3},
         {"preempted_per_minute": 5.0, "tokens_per_second": 300.0},  # a page: it does not tell what is rebuilt
         {"preempted_per_minute": 20.0, "tokens_per_second": 300.0, "read": {"running": 64}},
-        {"tokens_per_second": 0.0, "in_teeth": True, "amplitude_ratio": 0.9, "read": {"generated_total": 0}},  # embeds
-        {"tokens_per_second": 5.0, "in_teeth": True, "amplitude_ratio": 0.9, "read": {"generated_total": 9}},
-        {"tokens_per_second": 0.0, "amplitude_ratio": 0.9, "read": {"generated_total": 9}},
+        {**SWINGS, "read": {"generated_total": 0}},  # it only embeds
+        {**SWINGS, "tokens_per_second": 5.0},
+        {**SWINGS, "in_teeth": False},
+        {**SWINGS, "period_seconds": None},  # it fell once, when all was aborted, and stands still since
     ],
 )
 def test_it_is_quiet(quiet: dict[str, Any]) -> None:
@@ -60,7 +69,7 @@ def test_on_a_page_it_shows_by_its_tokens() -> None:
 
 
 def test_a_prompt_that_is_computed_over_and_over_without_a_preemption_that_is_counted() -> None:
-    finding = judge(tokens_per_second=0.0, in_teeth=True, amplitude_ratio=0.98, read={"generated_total": 700})
+    finding = judge(**SWINGS)
     assert finding is not None
     assert finding.tier == "page"
     assert finding.sentence == (
@@ -68,6 +77,22 @@ def test_a_prompt_that_is_computed_over_and_over_without_a_preemption_that_is_co
         "computed and thrown away over and over."
     )
     assert "Abort the request" in finding.remedy
+
+
+def test_swings_must_go_on_after_the_last_token() -> None:
+    """Two periods after the last of them teeth are over: what ends by then were those before a stall."""
+
+    def confirmed(end: float) -> bool:
+        track = None
+        for t in times(330):
+            finding = judge(**SWINGS | {"period_seconds": 100.0, "in_teeth": t < end})
+            track = advance(track, finding, t, PreemptionThrash.confirm_seconds, PreemptionThrash.clear_seconds)
+            if track is not None and track.phase == "confirmed":
+                return True
+        return False
+
+    assert not confirmed(200.0)
+    assert confirmed(201.0)
 
 
 def test_over_time() -> None:

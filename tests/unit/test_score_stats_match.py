@@ -8,7 +8,7 @@ import pytest
 
 from agent.state import Subject, Tier
 from bench.corpus.scenario import Label, Made, Recipe, Scenario
-from bench.score.episodes import Episode, Heard
+from bench.score.episodes import Episode, Heard, patient
 from bench.score.match import judged, matches
 from bench.score.tally import misses, tally
 
@@ -52,6 +52,22 @@ def test_what_the_fault_implies_is_neither() -> None:
     outcome = judged(heard(said("kv_stall", 1_030.0), said("kv_pressure", 2_500.0)), "default")
     assert not outcome.false
     assert len(judged(heard(said("kv_pressure", 3_000.0)), "default").false) == 1
+
+
+@pytest.mark.parametrize(
+    ("gap", "due"),
+    [
+        ((990.0, 1_050.0), 110.0),  # the onset lies in it
+        ((1_040.0, 1_100.0), 120.0),
+        ((1_070.0, 1_500.0), 60.0),  # somebody should have known before
+        ((900.0, 990.0), 60.0),
+        ((1_040.0, 1_044.0), 60.0),  # no gap
+    ],
+)
+def test_what_nobody_can_see_is_due_later(gap: tuple[float, float], due: float) -> None:
+    times = [float(t) for t in range(800, 2_000) if not gap[0] < t < gap[1]]
+    (label,) = patient((FAULT,), times)
+    assert (label.onset, label.due_seconds) == (FAULT.onset, due)
 
 
 def test_a_page_in_negative_time_is_counted_apart() -> None:

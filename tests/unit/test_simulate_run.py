@@ -128,10 +128,11 @@ def test_an_interrupt_leaves_what_was_done(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
-    (tmp_path / "a.kvtide").write_text("what was there before")
+    simulate(Spec(), tmp_path / "a.kvtide", simulator=Told(RUN))
+    before = (tmp_path / "a.kvtide").read_bytes()
     with pytest.raises(SimulatorError):
         simulate(Spec(), tmp_path / "a.kvtide", simulator=Told(RUN, SimulatorError("it ended")))
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["what was there before"]
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
