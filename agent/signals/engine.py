@@ -32,12 +32,13 @@ NOT_SURE = "it does not surely grow"
 NOT_SOON = "not within half an hour as it grows now"
 NO_POOL = "the size of its pool is not known"
 NO_AUDIT = "orphaned blocks can't be counted on this engine"
-NO_LENGTHS = "nobody tells how the lengths of contexts are distributed"
+NO_LENGTHS = "too few requests came in five minutes, or nobody tells how long they were"
 NO_CONTEXT = "a page does not tell what requests hold from what nobody holds any more"
 NO_RUNNING = "its page does not say how many requests run"
 LEAST_P99_SECONDS = 0.05
 LEAST_CONTEXT = 64.0
 LEAST_HITS = 0.02
+LEAST_TAIL = 0.01
 
 
 class EngineTracker:
@@ -57,7 +58,7 @@ class EngineTracker:
         self._fast, self._exact, self._equal = Fast(), Exact(), Equal()
         self._slow = SlowTrack(offset=self._offset)
         self._slow_exact = SlowTrack(settle_seconds=1800.0, least_ratio=0.002, exact=True, offset=self._offset + 1)
-        self._serving, self._harm, self._still = Serving(), Harm(), Still()
+        self._serving, self._harm, self._still = Serving(policy.workload.long_tokens), Harm(), Still()
         self._above_warn, self._above_page = Above(), Above()
         self._queue_warn, self._queue_page = Above(), Above()
         self._growing, self._unexplained, self._idle = Above(), Above(), Above()
@@ -251,20 +252,23 @@ class EngineTracker:
     ) -> dict[str, float | None]:
         learning = self.learning
         p99, context = values.get("request_p99_seconds"), values.get("context_mean_tokens")
-        hits = values.get("prefix_hit_ratio")
+        hits, tail = values.get("prefix_hit_ratio"), values.get("long_tail_ratio")
         times = {
             "request_p99_times": learning.times("request_p99", p99, LEAST_P99_SECONDS),
             "context_times": learning.times("context", context, LEAST_CONTEXT),
             "prefix_hit_times": learning.times("prefix_hit", hits, LEAST_HITS),
+            "long_tail_times": learning.times("long_tail", tail, LEAST_TAIL),
         }
-        missing |= dict.fromkeys(("long_tail_ratio", "spread_times", "repetition_ratio"), NO_LENGTHS)
-        for name, value in (("request_p99", p99), ("context", context), ("prefix_hit", hits)):
+        if tail is None:
+            missing["long_tail_ratio"] = NO_LENGTHS
+        for name, value in (("request_p99", p99), ("context", context), ("prefix_hit", hits), ("long_tail", tail)):
             if value is not None and learning.usual(name) is None:
                 missing[f"{name}_times"] = NO_BASELINE
         if learning.due(now) and calm:
             learning.learn("request_p99", p99)
             learning.learn("context", context)
             learning.learn("prefix_hit", hits)
+            learning.learn("long_tail", tail)
         return times
 
 

@@ -30,3 +30,19 @@ def quantile(bounds: tuple[float, ...], counts: list[int], share: float, least: 
         below += count
         lower = bound
     return lower
+
+
+def share_above(bounds: tuple[float, ...], counts: list[int], limit: float, least: int = 1) -> float | None:
+    """Return the share of the counts that lie above ``limit``, 0..1; None for fewer than ``least`` counts.
+
+    A bucket that ``limit`` cuts is taken as spread evenly.
+    """
+    total = sum(counts)
+    if total < max(1, least):
+        return None
+    above, lower = float(counts[-1]), 0.0
+    for bound, count in zip(bounds, counts, strict=False):
+        if bound > limit:
+            above += count * (bound - max(lower, limit)) / (bound - lower)
+        lower = bound
+    return above / total

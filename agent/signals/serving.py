@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from agent.signals.counters import MINUTE, MINUTES, Kept, came, per_minute, ratio
-from agent.signals.quantiles import between, quantile
+from agent.signals.quantiles import between, quantile, share_above
 from agent.signals.types import Reading
 from engine_hooks.detail import Detail, Histogram
 
@@ -14,6 +14,7 @@ LEAST_TOKENS = 500  # of prefill, for a share of it
 LEAST_ENDED = 20  # requests, for a share of them
 LEAST_FOR_P99 = 100
 LEAST_ROUNDS = 50
+LEAST_PROMPTS = 20  # for the share of long ones
 LEAST_SECONDS = 10.0  # for a rate
 
 Values = dict[str, Any]
@@ -27,6 +28,7 @@ class _Moment(NamedTuple):
     block_seconds: Histogram | None
     wait_seconds: Histogram | None
     request_seconds: Histogram | None
+    prompt_tokens: Histogram | None
 
 
 def _moment(reading: Reading, detail: Detail | None) -> _Moment:
@@ -41,13 +43,15 @@ def _moment(reading: Reading, detail: Detail | None) -> _Moment:
         block_seconds=allocation.block_seconds if allocation else None,
         wait_seconds=allocation.wait_seconds if allocation else None,
         request_seconds=work.request_seconds if work else None,
+        prompt_tokens=work.prompt_tokens if work else None,
     )
 
 
 class Serving:
     """Compares the moment with those of one and of five minutes ago. New values each five seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, long_tokens: int) -> None:
+        self._long = long_tokens
         self._minute: Kept[_Moment] = Kept(EVERY_SECONDS, MINUTE)
         self._minutes: Kept[_Moment] = Kept(30.0, MINUTES)
         self._values: Values = {}
@@ -113,6 +117,7 @@ class Serving:
     def _of_minutes(self, moment: _Moment, seconds: float, before: _Moment) -> Values:
         now, then = moment.reading, before.reading
         requests = between(moment.request_seconds, before.request_seconds)
+        prompts = between(moment.prompt_tokens, before.prompt_tokens)
         interrupted = came(moment.interruptions, before.interruptions)
         rounds = came(moment.rounds, before.rounds)
         prompt = came(now.prompt_total, then.prompt_total)
@@ -122,6 +127,7 @@ class Serving:
                 came(now.failed_total, then.failed_total), came(now.ended_total, then.ended_total), LEAST_ENDED
             ),
             "request_p99_seconds": quantile(*requests, 0.99, LEAST_FOR_P99) if requests else None,
+            "long_tail_ratio": share_above(*prompts, self._long, LEAST_PROMPTS) if prompts else None,
             "prefix_hit_ratio": _hits(now, then, prompt),
             "bytes_per_generated_token": _per_token(now, then),
         }

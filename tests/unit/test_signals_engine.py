@@ -257,6 +257,22 @@ def test_rates_ratios_and_quantiles_are_of_the_last_minutes() -> None:
     assert last.harm is True
 
 
+def test_the_long_tail_is_of_the_prompts_of_five_minutes_and_against_what_is_usual() -> None:
+    def make(n: int) -> dict[str, Any]:
+        short, long = (95 * n, 5 * n) if n < 3000 else (95 * 3000 + 65 * (n - 3000), 5 * 3000 + 35 * (n - 3000))
+        lengths = make_histogram(bounds=(1024.0, 4096.0, 16384.0), counts=(0, short, long, 0))
+        return {"pool": {"held": 3000}, "detail": {"work": make_work(prompt_tokens=lengths)}}
+
+    signals = play(seconds(3600, make, step=5))
+
+    assert signals[0].long_tail_ratio is None
+    assert "too few requests" in signals[0].missing["long_tail_ratio"]
+    assert signals[595].long_tail_ratio == pytest.approx(0.05)
+    assert signals[595].long_tail_times == pytest.approx(1.0)
+    assert signals[-1].long_tail_ratio == pytest.approx(0.35)
+    assert signals[-1].long_tail_times == pytest.approx(7.0, rel=0.02)
+
+
 def test_counters_that_begin_anew_give_no_value() -> None:
     states = seconds(100, lambda n: {"pool": {}, "allocation": {"preempted_total": 1000 - 10 * n}})
 

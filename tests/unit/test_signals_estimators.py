@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.estimators import climb, detached, matched, robust_slope, slows_to, spread_of, theil_sen, without_steps
 from agent.signals.baseline import ANEW, LEAST_VALUES, Baselines, Usual, usable
-from agent.signals.quantiles import between, quantile
+from agent.signals.quantiles import between, quantile, share_above
 from engine_hooks.detail import Histogram
 from tests.unit.series import Wander
 
@@ -93,6 +93,15 @@ def test_quantiles_are_of_what_came_between_and_never_of_another_histogram() -> 
     assert quantile(*told, 0.99, least=101) is None
     assert between(early, late) is None
     assert between(late, Histogram(bounds=(1.0, 3.0), counts=(0, 0, 0), sum=0.0)) is None
+
+
+def test_the_share_above_a_limit_cuts_the_bucket_that_it_lies_in() -> None:
+    bounds, counts = (1024.0, 4096.0, 8192.0), [50, 30, 10, 10]
+    assert share_above(bounds, counts, 4096) == pytest.approx(0.2)
+    assert share_above(bounds, counts, 6144) == pytest.approx(0.15)
+    assert share_above(bounds, counts, 10_000) == pytest.approx(0.1)
+    assert share_above(bounds, counts, 4096, least=101) is None
+    assert share_above(bounds, [0, 0, 0, 0], 1) is None
 
 
 def test_a_baseline_follows_slowly_ignores_what_is_far_and_in_the_end_accepts_it() -> None:

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from agent.state import AgentState
-from tests.unit.details import make_allocation, make_delayed, make_detail, make_group, make_pool_row, make_waiting, make_work
+from tests.unit.details import (
+    make_allocation,
+    make_delayed,
+    make_detail,
+    make_group,
+    make_pool_row,
+    make_waiting,
+    make_work,
+)
 from tests.unit.timeline import engine, page, pool, state, times, watch
 
 QUIET_DETAIL = {
