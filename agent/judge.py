@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from agent.policy.types import DEFAULT, Policy
 from agent.retained import peers_of
 from agent.signals.baseline import Baselines
 from agent.signals.node import NodeTracker
 from agent.signals.score import scores
+from agent.signals.series import Pace
 from agent.signals.types import NodeSignals, Score, TenantSignals
 from agent.state import AgentState, Judgement, Subject, Verdict
 from agent.verdicts import DETECTORS, NODE_DETECTORS
@@ -43,6 +45,7 @@ class Judge:
         self._failed: set[str] = set()
         self._tracker = NodeTracker(policy, baselines)
         self._presence = Presence()
+        self._pace = Pace()
         self._tracks: dict[_Key, Track] = {}
         self._instances: dict[str, str] = {}
         self._peers: dict[str, str] = {}
@@ -57,7 +60,10 @@ class Judge:
 
     def look(self, state: AgentState) -> Judgement:
         """Return what is made of ``state`` and of all states before it."""
-        now = state.monotonic
+        now, last = state.monotonic, self._pace.last
+        apart = 0.0 if last is None else max(0.0, now - last)
+        if self._pace.take(now) == "gap":
+            self._pass_over(apart)
         self._close_gone(state, now)
         self._failed.clear()
         signals = NodeSignals()
@@ -78,6 +84,8 @@ class Judge:
                 track = ended(track, now, OUT_OF_SIGHT)
             else:
                 held.add(key)
+                if track is not None and track.phase == "suspect":  # for how long it lasts, nobody can say now
+                    track = replace(track, began=track.began + apart)
             if track is None:
                 self._tracks.pop(key, None)
             else:
@@ -89,6 +97,14 @@ class Judge:
         except Exception as error:
             self._error(SCORES, error)
         return Judgement(at=state.at, signals=signals, verdicts=verdicts, scores=found)
+
+    def _pass_over(self, seconds: float) -> None:
+        """Take no account of a time without states: it neither confirms a suspicion nor resolves a verdict."""
+        for key, track in self._tracks.items():
+            if track.phase == "suspect":
+                self._tracks[key] = replace(track, began=track.began + seconds, seen=track.seen + seconds)
+            elif track.phase == "confirmed":
+                self._tracks[key] = replace(track, seen=track.seen + seconds)
 
     def _close_gone(self, state: AgentState, now: float) -> None:
         """Forget engines that have ended or restarted; end their verdicts: what a dead process leaked is no more."""

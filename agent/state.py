@@ -31,7 +31,7 @@ Tier = Literal["note", "warn", "page"]
 Scope = Literal["engine", "tenant", "gpu", "process", "host", "node", "source"]
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of all state values."""
 
 

@@ -13,5 +13,5 @@ Blocks = Annotated[int, msgspec.Meta(ge=-(2**40), le=2**40)]  # below zero only 
 MAX_HOOKS = 32
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of all message bodies."""

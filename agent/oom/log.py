@@ -18,7 +18,7 @@ _KINDS = (OOM, MEMORY, *CUDA_ERRORS)
 _OTHER = "other"
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class Failure(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event of one process. ``engine``: of its engine, or empty; ``process``: the name of one that has none.
 
     ``judgement``: for failed allocations, None for errors of the device.
@@ -33,7 +33,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     judgement: Judgement | None
 
 
-class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
+class FailureCount(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How often something has failed since the agent started. ``cause``: of a failed allocation, or empty."""
 
     engine: str
@@ -43,7 +43,7 @@ class FailureCount(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Who(msgspec.Struct, frozen=True, kw_only=True):
+class Who(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Whose event it is; ``instance`` is its process's."""
 
     instance: str

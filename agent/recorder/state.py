@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class RecorderState(msgspec.Struct, frozen=True, kw_only=True):
+class RecorderState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``recording`` is false for ``reason``. Counts are since the agent started.
 
     ``states_total``: judged states kept at full rate; ``dropped_total``: those that could not be; ``torn_total``: files

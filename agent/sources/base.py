@@ -40,7 +40,7 @@ class SourceAbsentError(SourceError):
     """There is nothing here for this source to read, and that is no failure: a node without a GPU."""
 
 
-class SourceState(msgspec.Struct, frozen=True, kw_only=True):
+class SourceState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The health of a source, apart from its data.
 
     ``up``: the last reading succeeded and is not old; otherwise ``reason`` says why and there is no data.

@@ -17,6 +17,7 @@ REMEDY = (
     "it; the baseline learns it within a day."
 )
 REMEDY_HARM = "Send the long requests to engines of their own or limit their number; the pool was sized for others."
+MANY_LONG = 0.20  # of the requests: a long tail that warns by how much larger it is than usual
 
 
 class _Shift(NamedTuple):
@@ -75,5 +76,7 @@ def _shifts(signals: EngineSignals, facts: Facts) -> Iterator[_Shift]:
         if tail > policy.long_tail_from_ratio:
             risen = usual <= policy.long_tail_from_ratio and tail >= policy.long_tail_to_ratio
             words = f"{tail:.0%} of requests are longer than {policy.long_tokens:,} tokens, where {usual:.0%} is usual"
-            strong = risen or tail_times >= policy.long_tail_page_times
+            # Three times of little is little, and chance where few prompts come.
+            many = facts.policy.profile == "textbook" or tail >= MANY_LONG
+            strong = risen or (many and tail_times >= policy.long_tail_page_times)
             yield _Shift(words, {"long_tail_ratio": tail, "long_tail_times": tail_times}, strong)

@@ -27,7 +27,7 @@ PartName = Literal[
 ]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One part of a GPU's memory. ``owner``: the engine, ``torch/NAME`` for a PyTorch process, empty for the GPU's own.
 
     ``error_bytes``: how far from the truth it may be by what its source can tell; that readings are not of one moment
@@ -41,7 +41,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
 
 
-class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
+class Waterfall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One GPU, or one MIG instance: ``total_bytes`` = all parts + ``unattributed_bytes``.
 
     No part is below zero. ``unattributed_bytes`` is the remainder and never folded into a part; below zero the parts

@@ -13,6 +13,7 @@ from agent.policy.types import DEFAULT
 from agent.state import AgentState, Subject, Verdict
 from agent.verdicts.base import Facts, Finding, View
 from agent.verdicts.kv_orphan import KvOrphan
+from tests.unit import timeline
 from tests.unit.recordings import leaking, moment, sound_engine
 
 GPU = Subject(scope="gpu", gpu="0")
@@ -115,6 +116,32 @@ def test_what_can_not_be_seen_is_held_for_a_while_and_then_let_go(ours: tuple[Fa
         return moment(second, sound_engine(phase="silent", pool=None))
 
     assert ("kv_orphan", "confirmed", True) in kinds(judge.look(silent(6)).verdicts)
+    for second in range(7, 4 + int(HELD_SECONDS)):
+        judge.look(silent(second))
     assert ("kv_orphan", "confirmed", True) in kinds(judge.look(silent(4 + HELD_SECONDS)).verdicts)
     let_go = {each.kind: each for each in judge.look(silent(4.5 + HELD_SECONDS)).verdicts}["kv_orphan"]
     assert (let_go.phase, let_go.ending, let_go.held) == ("resolved", OUT_OF_SIGHT, False)
+
+
+def orphaned(t: float, blocks: int | None) -> AgentState:
+    """An engine with so many orphaned blocks; one that says nothing where that is None."""
+    if blocks is None:
+        return timeline.state(t, engines=(timeline.engine(phase="silent", pool=None),))
+    return timeline.state(t, engines=(timeline.engine(pool=timeline.pool(orphaned=blocks)),))
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["no state", "silent"])
+def test_a_time_of_which_nothing_is_known_confirms_no_suspicion(silent: bool) -> None:
+    judge = Judge()
+    for t in range(20):
+        judge.look(orphaned(t, 0))
+    assert [each.phase for each in judge.look(orphaned(20, 3)).verdicts] == ["suspect"]
+    if silent:
+        for t in range(21, 500):
+            judge.look(orphaned(t, None))
+    assert [each.phase for each in judge.look(orphaned(500, 3)).verdicts if each.kind == "kv_orphan"] == ["suspect"]
+    for t in (501, 502):
+        judge.look(orphaned(t, 3))
+    assert [each.phase for each in judge.look(orphaned(503.5, 3)).verdicts if each.kind == "kv_orphan"] == ["confirmed"]
+    judge.look(orphaned(2000, 3))  # and neither does it end what stands
+    assert [each.phase for each in judge.look(orphaned(2001, 3)).verdicts if each.kind == "kv_orphan"] == ["confirmed"]

@@ -53,7 +53,7 @@ def test_a_saw_tooth_without_trend_is_no_growth(period: float, amplitude: float,
     assert not sure
     assert fast.saw is not None
     assert fast.saw.amplitude == pytest.approx(amplitude, rel=0.2)
-    assert fast.saw.period_seconds == pytest.approx(period, abs=6)
+    assert fast.saw.period_seconds == pytest.approx(period, abs=10)  # each end lies in a bin of 5 s
 
 
 @settings(max_examples=15, deadline=None)

@@ -41,6 +41,8 @@ def test_it_is_quiet(quiet: dict[str, Any]) -> None:
         ({"context_times": 6.0, "context_mean_tokens": 12_000.0, "harm": True}, "warn", "page"),
         ({"long_tail_ratio": 0.20, "long_tail_times": 2.0}, "note", "warn"),
         ({"long_tail_ratio": 0.35, "long_tail_times": 7.0}, "warn", "page"),
+        ({"long_tail_ratio": 0.24, "long_tail_times": 3.0}, "warn", "page"),
+        ({"long_tail_ratio": 0.19, "long_tail_times": 4.0}, "note", "page"),
     ],
 )
 def test_tiers(said: dict[str, Any], default: str, textbook: str) -> None:

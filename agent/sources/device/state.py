@@ -20,7 +20,7 @@ FIELDS = (
 )
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of what a reading gives."""
 
 

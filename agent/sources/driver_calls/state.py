@@ -7,7 +7,7 @@ import msgspec
 from engine_hooks.detail import Histogram
 
 
-class CallRow(msgspec.Struct, frozen=True, kw_only=True):
+class CallRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One function, as the processes of one engine called it.
 
     ``seconds`` and ``failures_total`` count since the source began. ``recent_calls`` are those of the last five
@@ -24,7 +24,7 @@ class CallRow(msgspec.Struct, frozen=True, kw_only=True):
     recent_p99_seconds: float | None
 
 
-class DriverCallsState(msgspec.Struct, frozen=True, kw_only=True):
+class DriverCallsState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The driver's memory calls. ``libraries``: files that are traced, as their processes see them.
 
     ``attached``: probes are in place; ``reason`` says why nothing is traced. ``restarts``: how often tracing began

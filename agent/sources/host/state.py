@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class Place(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a process runs, by its cgroup's path. Empty: the path does not say.
 
     ``runtime``: docker, containerd, cri-o, podman, lxc, or container where only an id is told. ``qos``: the pod's
@@ -22,7 +22,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
 
 
-class Growth(msgspec.Struct, frozen=True, kw_only=True):
+class Growth(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How fast bytes grow: the median of the slopes between all pairs of samples, so that one step fakes nothing.
 
     ``ratio_per_minute`` is of the median of the samples; ``seconds``: the time that they cover, 600 at most.
@@ -33,7 +33,7 @@ class Growth(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One process of an engine, each once, under its first role.
 
     ``resident``: pages in RAM, shared ones included. ``proportional`` (PSS): shared pages divided among those who share
@@ -74,7 +74,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: dict[str, str] = {}
 
 
-class ChildrenState(msgspec.Struct, frozen=True, kw_only=True):
+class ChildrenState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Processes that descend from an engine's and are not watched themselves, summed up."""
 
     engine: str
@@ -82,7 +82,7 @@ class ChildrenState(msgspec.Struct, frozen=True, kw_only=True):
     resident_bytes: int
 
 
-class PressureState(msgspec.Struct, frozen=True, kw_only=True):
+class PressureState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Stalls for memory (PSI): share of the last 10 s, 0..1, and seconds in total. ``full``: nobody could run."""
 
     some_ratio: float
@@ -91,7 +91,7 @@ class PressureState(msgspec.Struct, frozen=True, kw_only=True):
     full_seconds: float
 
 
-class CgroupState(msgspec.Struct, frozen=True, kw_only=True):
+class CgroupState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The memory of one cgroup (v2) of an engine, named by the first of the engine's processes in it.
 
     ``path``: the nearest that counts memory. ``limit``: the least memory.max of it and its ancestors, set on the cgroup
@@ -122,7 +122,7 @@ class CgroupState(msgspec.Struct, frozen=True, kw_only=True):
     unavailable: dict[str, str] = {}
 
 
-class RestartState(msgspec.Struct, frozen=True, kw_only=True):
+class RestartState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How often an engine of this name started again in the last 45 minutes. ``level``: empty, warn (2), page (3)."""
 
     engine: str
@@ -130,7 +130,7 @@ class RestartState(msgspec.Struct, frozen=True, kw_only=True):
     level: str
 
 
-class DeadHolder(msgspec.Struct, frozen=True, kw_only=True):
+class DeadHolder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Device memory that is booked on a process which is not there, in two scans in a row."""
 
     gpu: str
@@ -138,7 +138,7 @@ class DeadHolder(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: int
 
 
-class KilledState(msgspec.Struct, frozen=True, kw_only=True):
+class KilledState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A process of an engine that is gone, where a kill for memory was counted meanwhile. ``at``: noticed, Unix time.
 
     ``counted_by``: the innermost cgroup that still counts, empty for the whole host. ``certain``: it is the process's
@@ -154,7 +154,7 @@ class KilledState(msgspec.Struct, frozen=True, kw_only=True):
     certain: bool
 
 
-class HostState(msgspec.Struct, frozen=True, kw_only=True):
+class HostState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """This host and the processes on it that concern us.
 
     ``memory``: bytes by kind (total, available, swap_total, dirty, locked, ...); ``shm``: size and used of the agent's

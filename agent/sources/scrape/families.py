@@ -18,7 +18,7 @@ MODES = {
 }
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Reading(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a page says of one engine; None where it does not. ``throughput``: generated tokens a second, a gauge."""
 
     usage: float | None = None

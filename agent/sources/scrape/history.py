@@ -14,7 +14,7 @@ RATE_STEP_SECONDS = 2.5
 MIN_RATE_SECONDS = 4.0
 
 
-class Trend(msgspec.Struct, frozen=True, kw_only=True):
+class Trend(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``unchanged_seconds``: since anything on the page changed. Rates are of half a minute."""
 
     unchanged_seconds: float

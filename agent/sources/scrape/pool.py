@@ -11,7 +11,7 @@ _MOST = 64  # characters of a name
 _DIGITS = 15  # of a number of blocks or bytes that can be
 
 
-class Pool(msgspec.Struct, frozen=True, kw_only=True):
+class Pool(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Blocks, tokens and bytes on one rank; None where the page does not say. ``cache_dtype``: in its words."""
 
     capacity_blocks: int | None = None

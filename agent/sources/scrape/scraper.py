@@ -31,7 +31,7 @@ class Seen(msgspec.Struct, frozen=True):
     bad: dict[str, int]
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One server now. ``rows`` is empty before the first good page, and then keeps who was on the last one.
 
     ``taken``: when that page came, on the scraper's clock; ``page_age``: how old it was by its own word, in seconds.

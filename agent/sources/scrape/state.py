@@ -10,7 +10,7 @@ import msgspec
 ScrapePhase = Literal["up", "down", "bad_page", "stale"]
 
 
-class ScrapedEngine(msgspec.Struct, frozen=True, kw_only=True):
+class ScrapedEngine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One engine of one page. ``engine`` is its label: bounded, and unique among scraped engines.
 
     Numbers are None where the page does not say them, where what it says is impossible (``bad_values`` counts those by
@@ -63,14 +63,14 @@ class ScrapedEngine(msgspec.Struct, frozen=True, kw_only=True):
     growth_acceleration: float | None = None
 
 
-class PassedOver(msgspec.Struct, frozen=True, kw_only=True):
+class PassedOver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A server that was found and is not scraped."""
 
     pid: int
     reason: str
 
 
-class ScrapedState(msgspec.Struct, frozen=True, kw_only=True):
+class ScrapedState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """All engines that are scraped, by label. ``left_out``: engines beyond the number that is followed."""
 
     engines: tuple[ScrapedEngine, ...] = ()
