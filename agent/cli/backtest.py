@@ -46,6 +46,20 @@ def _progress() -> Iterator[Callable[[str, AgentState | Usuals], None]]:
         yield tell
 
 
+@contextmanager
+def _old_news() -> Iterator[None]:
+    """Keep the agent's log to errors: what it tells of states of long ago is no news."""
+    import logging
+
+    logger = logging.getLogger("kvtide.agent")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def backtest(  # noqa: PLR0917 - each is an option
     sources: Annotated[
         list[str] | None, typer.Argument(metavar="[SOURCE]...", help="More sources, as with --from.")
@@ -86,7 +100,6 @@ def backtest(  # noqa: PLR0917 - each is an option
     kvtide backtest --policy textbook *.kvtide;
     kvtide backtest --policy mine.yaml --against default --from http://prometheus:9090 --range 14d --step 1m
     """
-    import logging
     import time
     from contextlib import ExitStack
 
@@ -94,7 +107,6 @@ def backtest(  # noqa: PLR0917 - each is an option
     from agent.backtest.run import Named, run
     from agent.policy.file import choose
 
-    logging.getLogger("kvtide.agent").setLevel(logging.ERROR)  # what is of long ago is no news
     given = [*(from_ or ()), *(sources or ())]
     if not given:
         raise ConfigError("--from: a bundle or the URL of a Prometheus is needed")
@@ -108,6 +120,7 @@ def backtest(  # noqa: PLR0917 - each is an option
     elif policies[0] == policies[1]:
         raise ConfigError(f"--against: {against}: is the policy itself")
     with ExitStack() as stack:
+        stack.enter_context(_old_news())
         feeds: list[Feed] = []
         for source in given:
             if "://" not in source:
