@@ -17,7 +17,7 @@ from agent.signals.gpus import units_of
 from agent.signals.types import AllocatorSignals, NodeSignals, Score
 from agent.sources.device.state import GpuState
 from agent.sources.host.state import CgroupState, HostState
-from agent.state import AgentState, Verdict
+from agent.state import AgentState, Subject, Verdict
 from agent.waterfall.state import Waterfall
 
 KVTIDE, TEXTBOOK = "kvtide", "textbook"
@@ -58,11 +58,6 @@ def scores(state: AgentState, signals: NodeSignals, verdicts: tuple[Verdict, ...
 class _Maker:
     def __init__(self, state: AgentState, signals: NodeSignals, verdicts: Iterable[Verdict], policy: Policy) -> None:
         self._state, self._signals, self._policy = state, signals, policy
-        leaks = [verdict for verdict in verdicts if verdict.phase == "confirmed" and verdict.tier != "note"]
-        self._leaking = {
-            scope: {v.subject.gpu if scope == DEVICE else v.subject.engine for v in leaks if v.kind in kinds}
-            for scope, kinds in LEAKS.items()
-        }
         self._gpus_of: dict[str, set[str]] = {}
         self._allocators: dict[str, list[AllocatorSignals]] = {}
         gpus = {unit.uuid: unit.gpu for unit in units_of(state) if unit.uuid}
@@ -71,6 +66,29 @@ class _Maker:
         for engine in state.engines:
             uuids = {member.worker.device_uuid for member in engine.members if member.worker}
             self._gpus_of[engine.engine] = {gpus[uuid] for uuid in uuids if uuid in gpus}
+        leaks = [verdict for verdict in verdicts if verdict.phase == "confirmed" and verdict.tier != "note"]
+        self._leaking = {
+            scope: {
+                where
+                for verdict in leaks
+                if verdict.kind in kinds
+                for where in (self._on(verdict.subject) if scope == DEVICE else (verdict.subject.engine,))
+            }
+            for scope, kinds in LEAKS.items()
+        }
+
+    def _on(self, subject: Subject) -> Iterable[str]:
+        """Return the GPUs that a verdict is about, whatever it is a verdict on."""
+        if subject.gpu:
+            return (subject.gpu,)
+        if subject.scope != "process":
+            return self._gpus_of.get(subject.engine, ())
+        rows = self._signals.allocators
+        return {
+            row.gpu
+            for row in rows
+            if row.engine == subject.engine and subject.process in (row.process, f"{row.role}/{row.rank}")
+        }
 
     # -- each ----------------------------------------------------------------------------------------------
 
@@ -121,7 +139,7 @@ class _Maker:
         memory = host.memory or {}
         total, available = memory.get("total"), memory.get("available")
         if total and available is not None:
-            confirmed = "" in self._leaking[HOST]
+            confirmed = bool(self._leaking[HOST])  # whichever process it is that grows, it takes the host's memory
             harm = _killed(self._state, host, "") or _pressed(host.cgroups)
             yield self._score(HOST, available / total, harm=harm, confirmed=confirmed)
         for engine in dict.fromkeys(each.engine for each in host.cgroups):

@@ -133,6 +133,26 @@ def test_a_leak_s_points_are_off_the_pool_that_has_it_once_it_is_confirmed() -> 
     assert made(node(), signals(0.5, harm=False), verdicts=[mine])["engine/kvtide"].value == 90
 
 
+@pytest.mark.parametrize(
+    ("kind", "subject", "points"),
+    [
+        ("device_growth", Subject(scope="gpu", gpu="0"), 10),
+        ("device_growth", Subject(scope="gpu", gpu="1"), 0),
+        ("allocator_growth", Subject(scope="process", engine="m", process="worker/0"), 10),
+        ("allocator_growth", Subject(scope="process", engine="m", process="worker/1"), 0),
+        ("sleep_residue", Subject(scope="engine", engine="m"), 10),
+        ("sleep_residue", Subject(scope="engine", engine="other"), 0),
+        ("kv_orphan", Subject(scope="engine", engine="m"), 0),
+    ],
+)
+def test_a_leak_on_a_gpu_takes_points_off_that_gpu_whatever_it_is_a_verdict_on(
+    kind: str, subject: Subject, points: float
+) -> None:
+    told = signals(0.5, harm=False, fragmentation=0.0)
+    verdict = make_verdict(kind=kind, subject=subject, tier="warn")
+    assert made(node(), told, verdicts=(verdict,))["device/kvtide"].leak_penalty == points
+
+
 def test_the_host_and_its_cgroups_have_scores_and_a_host_that_is_not_read_has_none() -> None:
     group = make_cgroup(limit_bytes=100, limit_current_bytes=80, current_bytes=80, working_set_bytes=80)
     host = make_host(cgroups=(group,), killed=(), memory={"total": 100, "available": 50})
