@@ -21,6 +21,8 @@ from agent.verdicts.who import worst
 
 ENOUGH = 0.85  # of the window: a rate over less says nothing of it; samples of a minute reach no more than that
 FAR_SECONDS = 86400.0  # what ends later than that is for the slow estimate: a heap between two collections grows too
+# What ends later than that must go on for longer: teeth that are about as far apart as samples look long and slow.
+LATER_SECONDS, LATER_CONFIRM_SECONDS = 6 * 3600.0, 900.0
 WARN_BYTES = 128 * 1024**2  # in ten minutes; less than that ends nobody
 PAGE_BYTES = 1024**3
 FILES = 0.5  # a cgroup with more of files than that may be full of what can be had back
@@ -51,10 +53,9 @@ class HostGrowth:
 
 def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
     host = view.state.host
-    for row in view.signals.host:
-        finding = _of(row, view)
-        if finding is not None:
-            yield _subject(row), finding
+    found = [(_subject(row), finding) for row in view.signals.host if (finding := _of(row, view)) is not None]
+    # A group may be at its limit long before the host is out of memory: of two that are as bad the sooner one is told.
+    yield from sorted(found, key=lambda each: each[1].confirm_seconds or 0.0)
     for cgroup in host.cgroups if host is not None else ():
         finding = _stalled(cgroup)
         if finding is not None:
@@ -74,13 +75,15 @@ def _of(row: HostSignals, view: View) -> Finding | None:
     soon = row.limit_seconds
     if soon is not None and tier is not None and soon.seconds < limits.limit_seconds:
         tier = "page"
-    if tier is None and row.slow is not None and row.slow.leaks:
+    leaks = row.slow is not None and row.slow.leaks
+    if tier is None and leaks:
         tier = "warn"
     if tier is None:
         return None
-    return Finding(
-        _sentence(row), LIMIT if row.limit_bytes is not None and soon is not None else GROWTH, _evidence(row), tier=tier
-    )
+    later = soon is not None and soon.seconds >= LATER_SECONDS and not textbook and not leaks
+    remedy = LIMIT if row.limit_bytes is not None and soon is not None else GROWTH
+    confirm = LATER_CONFIRM_SECONDS if later else None
+    return Finding(_sentence(row), remedy, _evidence(row), tier=tier, confirm_seconds=confirm)
 
 
 def _by_rate(row: HostSignals, limits: HostPolicy, *, textbook: bool) -> Tier | None:

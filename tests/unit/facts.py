@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.judge import Judge
 from agent.policy.types import DEFAULT, Policy
+from agent.signals.reading import readings_of
 from agent.signals.types import EngineSignals, Forecast, NodeSignals, Rate, Reading, Slow, TenantSignals
 from agent.state import AgentState, Verdict
 from agent.verdicts.base import Facts
@@ -71,7 +72,8 @@ class _Script:
     def __init__(self) -> None:
         self.now = NodeSignals()
 
-    def take(self, _: AgentState) -> NodeSignals:
+    def take(self, state: AgentState) -> NodeSignals:
+        self.readings = {(each.engine, each.hooked): each for each, _ in readings_of(state)}
         return self.now
 
 

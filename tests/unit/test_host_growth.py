@@ -56,9 +56,29 @@ def test_what_ends_in_a_day_or_more_is_left_to_the_slow_estimate(
 ) -> None:
     end = Forecast(seconds=ends_in, low=0.9 * ends_in, high=None, condition="")
     heap = node(host=host_signals(growth=rate(per_minute), limit_seconds=end))
-    found = Told(KIND, heap).last(states())
+    found = Told(KIND, heap).last(states(1000))
     assert (found and found.tier) == tier
     assert Told(KIND, heap, TEXTBOOK).last(states()) is not None, "the textbook judges the rate alone"
+
+
+@pytest.mark.parametrize(("ends_in", "needed"), [(21_599.0, 60), (21_600.0, 900)])
+def test_what_ends_in_hours_must_go_on_for_longer(ends_in: float, needed: int) -> None:
+    """Teeth of a heap of which samples 40 s apart see another part each: ten minutes up, again and again."""
+    end = Forecast(seconds=ends_in, low=0.9 * ends_in, high=None, condition="")
+    told = Told(KIND, node(host=host_signals(growth=rate(0.012), limit_seconds=end)))
+    phases = [told.look(now)[0].phase for now in states(needed + 10)]
+    assert phases.index("confirmed") == needed
+
+
+def test_of_a_process_and_its_group_the_one_that_ends_sooner_is_told() -> None:
+    ends = [Forecast(seconds=each, low=0.9 * each, high=None, condition="") for each in (80_000.0, 7200.0)]
+    both = (
+        host_signals(growth=rate(0.02), limit_seconds=ends[0]),
+        group(growth=rate(0.02), limit_seconds=ends[1]),
+    )
+    found = Told(KIND, node(host=both)).last(states())
+    assert found is not None
+    assert (found.phase, found.evidence["limit_seconds"]) == ("confirmed", 7200.0)
 
 
 @pytest.mark.parametrize(("seconds", "fires"), [(500.0, False), (520.0, True)])

@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.judge import Judge
 from agent.policy.types import DEFAULT, Policy
+from agent.signals.reading import readings_of
 from agent.signals.types import AllocatorSignals, EngineSignals, GpuSignals, HostSignals, NodeSignals, Rate, Slow
 from agent.state import AgentState, Verdict
 
@@ -18,6 +19,7 @@ class _Given:
         self._signals = signals
 
     def take(self, state: AgentState) -> NodeSignals:
+        self.readings = {(each.engine, each.hooked): each for each, _ in readings_of(state)}
         return self._signals(state)
 
 
