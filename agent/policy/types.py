@@ -80,7 +80,6 @@ class HostPolicy(Section):
     warn_seconds: float = Field(600.0, ge=0, description="over so long")
     page_per_minute: float = Field(0.03, gt=0, description="growth that pages")
     limit_seconds: float = Field(1800.0, gt=0, description="a limit reached sooner than that pages")
-    restarts_seconds: float = Field(2700.0, gt=0, description="restarts are counted over so long")
     restarts_warn: int = Field(2, ge=1, description="restarts that warn")
     restarts_page: int = Field(3, ge=1, description="restarts that page")
     gone_seconds: float = Field(

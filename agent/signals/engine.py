@@ -38,7 +38,7 @@ NO_RUNNING = "its page does not say how many requests run"
 LEAST_P99_SECONDS = 0.05
 LEAST_CONTEXT = 64.0
 LEAST_HITS = 0.02
-LEAST_TAIL = 0.01
+LEAST_TAIL = 0.02
 
 
 class EngineTracker:
@@ -253,22 +253,27 @@ class EngineTracker:
         learning = self.learning
         p99, context = values.get("request_p99_seconds"), values.get("context_mean_tokens")
         hits, tail = values.get("prefix_hit_ratio"), values.get("long_tail_ratio")
+        prompt = values.get("prompt_mean_tokens")
         times = {
             "request_p99_times": learning.times("request_p99", p99, LEAST_P99_SECONDS),
             "context_times": learning.times("context", context, LEAST_CONTEXT),
             "prefix_hit_times": learning.times("prefix_hit", hits, LEAST_HITS),
             "long_tail_times": learning.times("long_tail", tail, LEAST_TAIL),
+            "prompt_times": learning.times("prompt", prompt, LEAST_CONTEXT),
         }
         if tail is None:
             missing["long_tail_ratio"] = NO_LENGTHS
-        for name, value in (("request_p99", p99), ("context", context), ("prefix_hit", hits), ("long_tail", tail)):
+        known = {"request_p99": p99, "context": context, "prefix_hit": hits, "long_tail": tail, "prompt": prompt}
+        for name, value in known.items():
             if value is not None and learning.usual(name) is None:
                 missing[f"{name}_times"] = NO_BASELINE
         if learning.due(now) and calm:
             learning.learn("request_p99", p99)
             learning.learn("context", context)
             learning.learn("prefix_hit", hits)
-            learning.learn("long_tail", tail)
+            # What is almost never there goes up and down by times itself.
+            learning.learn("long_tail", None if tail is None else max(tail, LEAST_TAIL))
+            learning.learn("prompt", prompt)
         return times
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from agent.estimators import Slope, exhaustion
 from agent.signals.series import Due
 from agent.signals.trend import Trend
@@ -11,6 +13,7 @@ from agent.state import AgentState
 
 KEEP_SECONDS = 600.0
 LOOK_SECONDS = 5.0
+LOAD_SECONDS = 900.0  # over which running requests are averaged: memory follows them slowly
 CGROUP, PROCESS = "cgroup", "process"
 
 Key = tuple[str, str, str, int]
@@ -22,6 +25,8 @@ class HostsTracker:
     def __init__(self) -> None:
         self._trends: dict[Key, Trend] = {}
         self._look = Due(LOOK_SECONDS, 1.0)
+        self._loads: dict[str, float] = {}
+        self._followed: float | None = None
         self._signals: tuple[HostSignals, ...] = ()
 
     def take(self, now: float, state: AgentState) -> tuple[HostSignals, ...]:
@@ -31,6 +36,7 @@ class HostsTracker:
             return ()
         if not self._look.now(now):
             return self._signals
+        self._follow(now, state)
         memory = host.memory or {}
         available, total = memory.get("available"), memory.get("total")
         processes = [self._process(now, each, available, total) for each in host.processes]
@@ -40,6 +46,24 @@ class HostsTracker:
         }
         self._signals = (*processes, *cgroups)
         return self._signals
+
+    def _follow(self, now: float, state: AgentState) -> None:
+        """Take how many requests run in each engine, over the last minutes: memory that goes up and down with them is
+        no leak.
+        """
+        running = {each.engine: each.running for each in state.engines}
+        for page in state.scrape.engines if state.scrape else ():
+            running.setdefault(page.engine, page.running)
+        elapsed = 0.0 if self._followed is None else now - self._followed
+        share, self._followed = 1 - math.exp(-elapsed / LOAD_SECONDS), now
+        loads: dict[str, float] = {}
+        for engine, number in running.items():
+            before = self._loads.get(engine)
+            if number is not None:
+                loads[engine] = number if before is None else before + share * (number - before)
+            elif before is not None:
+                loads[engine] = before
+        self._loads = loads
 
     def _trend(self, key: Key) -> Trend:
         trend = self._trends.get(key)
@@ -52,7 +76,7 @@ class HostsTracker:
     def _process(self, now: float, each: ProcessState, available: int | None, total: int | None) -> HostSignals:
         size = each.resident_bytes
         trend = self._trend((each.engine, PROCESS, each.role, each.rank))
-        trend.take(now, size, size, (each.pid, each.started_at))
+        trend.take(now, size, size, (each.pid, each.started_at), self._loads.get(each.engine))
         growth = trend.growth
         return HostSignals(
             engine=each.engine,
@@ -71,7 +95,7 @@ class HostsTracker:
         # What nobody used lately is given back before the limit is reached.
         size = each.working_set_bytes if each.working_set_bytes is not None else each.current_bytes
         trend = self._trend((each.engine, CGROUP, each.role, each.rank))
-        trend.take(now, size, size, (each.path, each.limit_bytes))
+        trend.take(now, size, size, (each.path, each.limit_bytes), self._loads.get(each.engine))
         used, limit = each.limit_current_bytes, each.limit_bytes
         left = available
         if limit is not None and used is not None:

@@ -14,7 +14,8 @@ LEAST_TOKENS = 500  # of prefill, for a share of it
 LEAST_ENDED = 20  # requests, for a share of them
 LEAST_FOR_P99 = 100
 LEAST_ROUNDS = 50
-LEAST_PROMPTS = 20  # for the share of long ones
+LEAST_PROMPTS = 20  # for their mean length
+LEAST_FOR_TAIL = 100  # for the share of long ones: a tenth of 20 is chance
 LEAST_SECONDS = 10.0  # for a rate
 
 Values = dict[str, Any]
@@ -127,13 +128,22 @@ class Serving:
                 came(now.failed_total, then.failed_total), came(now.ended_total, then.ended_total), LEAST_ENDED
             ),
             "request_p99_seconds": quantile(*requests, 0.99, LEAST_FOR_P99) if requests else None,
-            "long_tail_ratio": share_above(*prompts, self._long, LEAST_PROMPTS) if prompts else None,
+            "prompt_mean_tokens": _mean_between(moment.prompt_tokens, before.prompt_tokens, LEAST_PROMPTS),
+            "long_tail_ratio": share_above(*prompts, self._long, LEAST_FOR_TAIL) if prompts else None,
             "prefix_hit_ratio": _hits(now, then, prompt),
             "bytes_per_generated_token": _per_token(now, then),
         }
         if interrupted is not None and rounds is not None:
             values["interruption_ratio"] = ratio(interrupted, rounds + interrupted, LEAST_ROUNDS)
         return values
+
+
+def _mean_between(now: Histogram | None, then: Histogram | None, least: int) -> float | None:
+    """Return the mean of what was counted meanwhile; None for fewer than ``least`` counts."""
+    counted = between(now, then)
+    if now is None or then is None or counted is None or (number := sum(counted[1])) < least:
+        return None
+    return (now.sum - then.sum) / number
 
 
 def _mean(now: int | None, then: int | None) -> float | None:

@@ -59,15 +59,22 @@ class SlowTrack:
     ``settle_seconds``: how long a rise must last to be called a leak; ``least_ratio``: of the whole, how much must have
     come. ``exact``: the number is of what must not be there at all, such as orphaned blocks, so that there is no cache
     that fills and no cycle. ``beside``: values come with another that explains them (requests that run): ``at_equal``
-    is the estimate of what does not go up and down with that.
+    is the estimate of what does not go up and down with that; ``rising``: it is made only while the number rises.
     """
 
     def __init__(
-        self, *, settle_seconds: float = 3600.0, least_ratio: float = 0.01, exact: bool = False, offset: float = 0.0
+        self,
+        *,
+        settle_seconds: float = 3600.0,
+        least_ratio: float = 0.01,
+        exact: bool = False,
+        offset: float = 0.0,
+        rising: bool = False,
     ) -> None:
         self._settle = settle_seconds
         self._least = least_ratio
         self._exact = exact
+        self._rising = rising
         self._offset = offset  # so that not all numbers of a node are estimated in the same moment
         self.clear()
 
@@ -89,7 +96,7 @@ class SlowTrack:
         self._due = now + 60.0
         points = self._tiers.points()
         slow = self._estimate(points.times, points.values, whole)
-        at_equal = None if beside is None else self._at_equal(points, whole)
+        at_equal = self._at_equal(points, whole) if beside is not None and (_says(slow) or not self._rising) else None
         if beside is not None and not _says(at_equal):
             slow = _quiet(slow)  # it rises, and what explains it rises with it
         self.slow, self.at_equal = self._kept_up(0, slow), self._kept_up(1, at_equal)

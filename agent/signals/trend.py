@@ -34,7 +34,7 @@ class Trend:
         self._least = least
         self._pace = Pace()
         offset = zlib.crc32(name.encode()) % 60
-        self._slow = SlowTrack(settle_seconds=settle_seconds, least_ratio=least_ratio, offset=offset)
+        self._slow = SlowTrack(settle_seconds=settle_seconds, least_ratio=least_ratio, offset=offset, rising=True)
         self._instance: Hashable = None
         self._begun: float | None = None
         self.growth: Rate | None = None
@@ -53,8 +53,17 @@ class Trend:
         """Return for how long this instance has been seen."""
         return 0.0 if self._begun is None else now - self._begun
 
-    def take(self, now: float, value: float | None, whole: float | None, instance: Hashable = None) -> None:
-        """Take a value, None where it is not known; ``whole`` is what rates are shares of."""
+    def take(
+        self,
+        now: float,
+        value: float | None,
+        whole: float | None,
+        instance: Hashable = None,
+        beside: float | None = None,
+    ) -> None:
+        """Take a value, None where it is not known; ``whole`` is what rates are shares of. ``beside``: what it may go
+        up and down with.
+        """
         if value is None or not whole or whole <= 0:
             return
         step = self._pace.take(now)
@@ -66,7 +75,7 @@ class Trend:
         elif step == "gap":
             self._bins.clear()
             self.growth = None
-        self._slow.add(now, value, whole)
+        self._slow.add(now, value, whole, beside)
         if not self._bins.add(now, value):
             return
         times = list(self._bins.times)

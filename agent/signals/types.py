@@ -114,6 +114,8 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     was made. ``tokens_per_running``: generated a second by each running request. ``residue_bytes``: held on behalf of
     interrupted drafts and transfers. ``rebuild_evicted_ratio``: the part of ``rebuild_ratio`` that was lost to
     evictions; ``prefix_hit_times``: the hit ratio against its learned one.
+    ``prompt_mean_tokens``, ``long_tail_ratio``: the mean length of the last five minutes' prompts, and the share of
+    long ones; ``prompt_times``, ``long_tail_times``: against what is usual.
     ``running_more``: how many more requests run than five minutes ago.
     """
 
@@ -165,6 +167,8 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     request_p99_times: float | None = None
     context_mean_tokens: float | None = None
     context_times: float | None = None
+    prompt_mean_tokens: float | None = None
+    prompt_times: float | None = None
     long_tail_ratio: float | None = None
     long_tail_times: float | None = None
     interruption_ratio: float | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent.plain import plain
+from agent.sources.host.restarts import WINDOW_SECONDS
 from agent.state import AgentState, Subject
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
@@ -30,14 +31,14 @@ class RestartLoop:
         for row in host.restarts if host else ():
             if row.restarts < policy.restarts_warn:
                 continue
-            why, remedy = _why(row.engine, view.state, view.state.at - policy.restarts_seconds)
+            why, remedy = _why(row.engine, view.state, view.state.at - WINDOW_SECONDS)
             yield (
                 Subject(scope="host", engine=row.engine),
                 Finding(
                     f"Engine {plain(row.engine)} has restarted {row.restarts} times within "
-                    f"{human_seconds(policy.restarts_seconds)}.{why}",
+                    f"{human_seconds(WINDOW_SECONDS)}.{why}",
                     remedy,
-                    {"restarts": row.restarts, "window_seconds": policy.restarts_seconds},
+                    {"restarts": row.restarts, "window_seconds": WINDOW_SECONDS},
                     "page" if row.restarts >= policy.restarts_page else "warn",
                 ),
             )

@@ -69,6 +69,11 @@ def _shifts(signals: EngineSignals, facts: Facts) -> Iterator[_Shift]:
         size = "" if mean is None else f" ({mean:,.0f} tokens)"
         words = f"contexts are {times:.1f} times as long as usual{size}"
         yield _Shift(words, {"context_times": times}, times >= policy.context_page_times)
+    times, mean = signals.prompt_times, signals.prompt_mean_tokens
+    if times is not None and times >= policy.context_warn_times:
+        size = "" if mean is None else f" ({mean:,.0f} tokens)"
+        words = f"prompts are {times:.1f} times as long as usual{size}"
+        yield _Shift(words, {"prompt_times": times}, times >= policy.context_page_times)
     tail, tail_times = signals.long_tail_ratio, signals.long_tail_times
     if tail is not None and tail_times is not None and tail_times >= policy.long_tail_warn_times:
         usual = tail / tail_times

@@ -298,6 +298,37 @@ def test_what_is_usual_is_learned_kept_and_not_learned_from_what_is_far_off() ->
     assert play([hooked(0, **make(3300))], NodeTracker(DEFAULT, other))[0].context_times is None
 
 
+def test_lengths_of_prompts_are_of_the_last_minutes_and_held_against_what_is_usual() -> None:
+    """One prompt a second of 500 tokens; from 40 minutes on every other one has 6,000."""
+
+    def make(n: int) -> dict[str, Any]:
+        long = max(0, n - 2400) // 2
+        counts = make_histogram(bounds=(1024.0, 4096.0, 8192.0), counts=(n - long, 0, long, 0))
+        counts = msgspec.structs.replace(counts, sum=500.0 * (n - long) + 6000.0 * long)
+        return {"pool": {"held": 3000}, "detail": {"work": make_work(prompt_tokens=counts)}}
+
+    signals = play(seconds(3000, make, step=5))
+
+    before, after = signals[2390 // 5], signals[-1]
+    assert before.prompt_mean_tokens == pytest.approx(500.0)
+    assert before.prompt_times == pytest.approx(1.0)
+    assert before.long_tail_ratio == 0.0
+    assert after.prompt_mean_tokens == pytest.approx(3250.0, rel=0.02)
+    assert after.prompt_times == pytest.approx(6.5, rel=0.02)
+    assert after.long_tail_ratio == pytest.approx(0.5, rel=0.02)
+    assert after.long_tail_times == pytest.approx(25.0, rel=0.02), "a share of less than 2 % counts as that"
+
+
+def test_few_prompts_and_hooks_that_do_not_count_them_have_no_lengths() -> None:
+    few = make_histogram(bounds=(1024.0, 4096.0), counts=(5, 0, 0))
+    for counts in (few, None):
+        work = make_work(prompt_tokens=counts)
+        last = play(seconds(400, lambda n, work=work: {"pool": {}, "detail": {"work": work}}, step=5))[-1]
+        assert last.prompt_mean_tokens is None
+        assert last.long_tail_ratio is None
+        assert "too few requests" in last.missing["long_tail_ratio"]
+
+
 def test_what_cannot_be_told_is_none_and_says_why() -> None:
     states = seconds(100, lambda n: {"pool": {"orphaned": None}})
     last = play(states)[-1]

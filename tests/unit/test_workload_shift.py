@@ -23,6 +23,7 @@ def judge(policy: Policy = DEFAULT, **changes: Any) -> Finding | None:
         {},
         {"context_times": 1.9, "context_mean_tokens": 9000.0},
         {"context_times": 8.0, "settled": False},
+        {"prompt_times": 1.9, "prompt_mean_tokens": 900.0},
         {"long_tail_ratio": 0.04, "long_tail_times": 4.0},  # few all the same
         {"long_tail_ratio": 0.5, "long_tail_times": 1.1},  # as ever
         {"request_p99_times": 4.0},  # slow is no shift
@@ -39,6 +40,8 @@ def test_it_is_quiet(quiet: dict[str, Any]) -> None:
         ({"context_times": 6.0, "context_mean_tokens": 12_000.0}, "warn", "page"),
         ({"context_times": 2.5, "context_mean_tokens": 5000.0, "harm": True}, "warn", "warn"),
         ({"context_times": 6.0, "context_mean_tokens": 12_000.0, "harm": True}, "warn", "page"),
+        ({"prompt_times": 4.9, "prompt_mean_tokens": 1500.0}, "note", "warn"),
+        ({"prompt_times": 5.0, "prompt_mean_tokens": 1500.0}, "warn", "page"),
         ({"long_tail_ratio": 0.20, "long_tail_times": 2.0}, "note", "warn"),
         ({"long_tail_ratio": 0.35, "long_tail_times": 7.0}, "warn", "page"),
         ({"long_tail_ratio": 0.24, "long_tail_times": 3.0}, "warn", "page"),
@@ -76,6 +79,13 @@ def test_it_names_the_shift_and_what_it_does() -> None:
         "request_p99_times": 2.4,
         "waiting_requests": 5,
     }
+
+
+def test_it_names_prompts_that_are_longer() -> None:
+    finding = judge(prompt_times=6.2, prompt_mean_tokens=3086.0)
+    assert finding is not None
+    assert finding.sentence == "The workload has changed: prompts are 6.2 times as long as usual (3,086 tokens)."
+    assert finding.evidence == {"prompt_times": 6.2}
 
 
 def test_one_long_document_is_over_before_it_counts() -> None:
