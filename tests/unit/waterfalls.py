@@ -234,3 +234,14 @@ def check_identity(waterfall: Waterfall) -> None:
 def sleeping(truth: Truth) -> Truth:
     """The same with all of its engines asleep."""
     return replace(truth, ranks={pid: replace(rank, asleep=True) for pid, rank in truth.ranks.items()})
+
+
+def waterfall_of(
+    gpu: GpuState, *engines: Any, processes: tuple[Any, ...] = (), host_pids: bool | None = True
+) -> Waterfall:
+    (found,) = waterfalls((gpu,), engines, processes, host_pids=host_pids)
+    return found
+
+
+def reasons(found: Waterfall) -> str:
+    return "; ".join(found.reasons)
