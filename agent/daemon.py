@@ -50,14 +50,15 @@ class Agent:
         self._sources = Sources(
             sources_of(
                 config.sources,
-                # On the sources' threads: they see the last snapshot, which does not change.
-                processes=lambda: watched(self._snapshot.engines) if self._snapshot else (),
-                starts=lambda: starts(self._snapshot.engines) if self._snapshot else (),
-                device_holders=lambda: device_holders(self._snapshot.device) if self._snapshot else None,
+                # On the sources' threads: they see the state that was looked at last, which does not change.
+                processes=lambda: watched(self._looked_at.engines) if self._looked_at else (),
+                starts=lambda: starts(self._looked_at.engines) if self._looked_at else (),
+                device_holders=lambda: device_holders(self._looked_at.device) if self._looked_at else None,
             )
         )
         self._next_readings = 0.0
         self._started_at = time.time()
+        self._looked_at: AgentState | None = None  # once a second, whether anybody asks for a snapshot or not
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
         kept = config.recorder
@@ -147,7 +148,7 @@ class Agent:
     def _look(self) -> None:
         """Judge the node as it is now, and keep what was judged."""
         self._table.version += 1
-        state = self._observe()
+        state = self._looked_at = self._observe()
         self._judgement = self._judge.look(state)
         if self._recorder is not None:
             self._recorder.take(state, self._judgement)

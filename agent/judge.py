@@ -24,6 +24,8 @@ HELD_SECONDS = 600.0  # a verdict on something that can't be seen any more stays
 
 OF_ALL_LIVES = frozenset({"restart_loop", "engine_missing", "oom"})  # these do not end with one life of an engine
 
+OF_AN_ENGINE = frozenset({"engine", "tenant", "process", "host"})  # scopes whose subjects may be of one engine
+
 SIGNALS, SCORES = "signals", "scores"
 
 _Key = tuple[str, Subject]
@@ -64,6 +66,7 @@ class Judge:
         apart = 0.0 if last is None else max(0.0, now - last)
         if self._pace.take(now) == "gap":
             self._pass_over(apart)
+            apart = 0.0  # it has been passed over
         self._close_gone(state, now)
         self._failed.clear()
         signals = NodeSignals()
@@ -77,7 +80,7 @@ class Judge:
         for key in {*findings, *self._tracks}:
             kind, subject = key
             track = self._tracks.get(key)
-            judged = not self._failed & {kind, SIGNALS} and (kind in self._of_absence or seen.has(subject))
+            judged = not self._failed & {kind, SIGNALS} and (kind in self._of_absence or seen.has(kind, subject))
             if key in findings or judged or (track and track.phase == "resolved"):
                 track = advance(track, findings.get(key), now, *self._times[kind])
             elif track is not None and now - track.seen > HELD_SECONDS:
@@ -112,7 +115,7 @@ class Judge:
         for key, track in list(self._tracks.items()):
             kind, subject = key
             before = self._instances.get(subject.engine)
-            of_one_life = subject.scope in ("engine", "tenant") and kind not in OF_ALL_LIVES
+            of_one_life = subject.scope in OF_AN_ENGINE and kind not in OF_ALL_LIVES
             if of_one_life and before is not None and instances.get(subject.engine) != before:
                 closed = ended(track, now, ENGINE_GONE)
                 if closed is None:

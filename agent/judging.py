@@ -22,8 +22,12 @@ class LiveJudge:
         self._judge = Judge(policy, baselines, self._failed)
 
     def look(self, state: AgentState) -> Judgement:
-        """Return what is made of ``state``."""
-        return self._judge.look(state)
+        """Return what is made of ``state``; an empty judgement where that is not possible."""
+        try:
+            return self._judge.look(state)
+        except Exception as error:
+            self._failed("node", error)
+            return Judgement(at=state.at)
 
     def baselines(self) -> Baselines:
         """Return what has been learned."""

@@ -24,8 +24,8 @@ class _Open:
         self.seen_at = at
         if verdict.phase != "confirmed":
             return
-        if self.confirmed is None:
-            self.confirmed, self.confirmed_at = verdict, verdict.changed + shift
+        if self.confirmed is None or self.confirmed.tier == "note" != verdict.tier:
+            self.confirmed, self.confirmed_at = verdict, verdict.changed + shift  # nobody is told of a note
         self.tier = max(self.tier, verdict.tier, key=TIERS.index)
         if verdict.tier == "page" and self.paged_at is None:
             self.paged_at = at

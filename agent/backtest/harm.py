@@ -78,7 +78,9 @@ class HarmLog:
 
     def _lost(self, reading: Reading, at: float) -> Iterator[tuple[str, str, float]]:
         for what, total in (("refused", reading.refused_total), ("preempted", reading.preempted_total)):
-            if total is not None and self._grew((reading.engine, what), reading.instance, total, new=False):
+            # Hooks and the page of one engine count for themselves.
+            key = (reading.engine, what if reading.hooked else f"{what} (page)")
+            if total is not None and self._grew(key, reading.instance, total, new=False):
                 yield reading.engine, what, at
 
     def _failed(self, state: AgentState) -> Iterator[tuple[str, str, float]]:

@@ -13,8 +13,12 @@ EARLY_SECONDS = 1.0  # clocks and sampling: a verdict so much before the onset i
 
 
 def found(label: Label, episodes: Iterable[Episode], harm: HarmLog) -> Found:
-    """Return what was made of ``label``: the first verdict of its kind on its subject while it held."""
-    hit = next((each for each in episodes if each.kind == label.kind and _within(each, label, _EXACTLY)), None)
+    """Return what was made of ``label``: the first verdict of its kind on its subject while it held.
+
+    A note tells nobody, and finds nothing.
+    """
+    told = (each for each in episodes if each.kind == label.kind and each.tier != "note")
+    hit = next((each for each in told if _within(each, label, _EXACTLY)), None)
     if hit is None:
         return Found(label=label, delay_seconds=None, lead_seconds=None)
     first = harm.first(label.subject.engine, label.onset, label.ended)

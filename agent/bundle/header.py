@@ -53,9 +53,10 @@ class Usuals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict as the live judge gave it when it began or its phase changed. ``monotonic``: of the state judged.
+    """A verdict as the live judge gave it when it began, its phase changed, or it was no longer a note.
 
-    ``standing``: it did not change; where a recording begins, it is said of all verdicts that stand.
+    ``monotonic``: of the state judged. ``standing``: it did not change; where a recording begins, it is said of all
+    verdicts that stand.
     """
 
     monotonic: float

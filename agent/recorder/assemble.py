@@ -24,6 +24,8 @@ def assemble(path: Path, header: Header, full: list[Chunk], coarse: list[Chunk],
     Every state from ``since`` (Unix seconds) on, as far back as there are any; one a minute from before. Raises
     OSError. What of the chunks can't be read is passed over.
     """
+    # Two weeks would take a while to read, and states that come meanwhile could not be kept.
+    coarse = [chunk for chunk in coarse if chunk.changed >= since - BEFORE_SECONDS]
     partial = path.with_name(f"{path.name}.part")
     try:
         with Writer(partial, header) as writer:

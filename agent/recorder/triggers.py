@@ -25,13 +25,13 @@ class Triggers:
         return tuple(Change(monotonic=monotonic, verdict=verdict, standing=True) for verdict in self._verdicts.values())
 
     def changes(self, state: AgentState, judgement: Judgement) -> tuple[Change, ...]:
-        """Return the verdicts that are new or in a new phase."""
+        """Return the verdicts that are new, in a new phase, or more than the note that they were confirmed as."""
         now = {(verdict.kind, verdict.subject): verdict for verdict in judgement.verdicts}
         before, self._verdicts = self._verdicts, now
         return tuple(
             Change(monotonic=state.monotonic, verdict=verdict)
             for key, verdict in now.items()
-            if key not in before or before[key].phase != verdict.phase
+            if key not in before or before[key].phase != verdict.phase or _raised(before[key], verdict)
         )
 
     def reasons(self, state: AgentState, changes: tuple[Change, ...]) -> tuple[str, ...]:
@@ -53,3 +53,8 @@ class Triggers:
                 found.append("killed by the kernel for want of memory")
             self._kills = kills
         return tuple(found)
+
+
+def _raised(before: Verdict, now: Verdict) -> bool:
+    """Return whether nobody was told of a verdict so far, and now somebody is."""
+    return now.phase == "confirmed" and before.tier == "note" != now.tier

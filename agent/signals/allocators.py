@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.signals.counters import MINUTE, Kept, came, per_minute
-from agent.signals.gpus import units_of
+from agent.signals.gpus import by_name
 from agent.signals.series import Due
 from agent.signals.trend import Trend
 from agent.signals.types import AllocatorSignals
 from agent.state import AgentState, MemberState
+from agent.waterfall.owners import bare
 from engine_hooks.allocator import AllocatorRow, DeviceRow, SegmentsRow
 
 LOOK_SECONDS = 5.0
@@ -59,7 +60,7 @@ class AllocatorsTracker:
         """Return the signals of each process and device that tells of its allocator, anew each five seconds."""
         if not self._look.now(now) and not gap:
             return self._signals
-        gpus = {unit.uuid: (unit.gpu, unit.memory.total if unit.memory else None) for unit in units_of(state)}
+        units = by_name(state)
         signals = []
         for engine, member in _members(state):
             allocator = member.allocator
@@ -68,8 +69,10 @@ class AllocatorsTracker:
             for row in allocator.row.devices:
                 key = (engine, member.process, member.role, member.rank, row.device)
                 kept = self._kept(now, key, member, gap)
-                gpu, whole = gpus.get(row.uuid or None, ("", None))
-                signals.append(_of(now, kept, _Told(key, member, allocator.row, row, gpu, whole)))
+                unit = units.get(bare(row.uuid))
+                whole = unit.memory.total if unit is not None and unit.memory is not None else None
+                told = _Told(key, member, allocator.row, row, unit.gpu if unit is not None else "", whole)
+                signals.append(_of(now, kept, told))
         self._allocators = {key: each for key, each in self._allocators.items() if now - each.last < 600.0}
         self._signals = tuple(signals)
         return self._signals

@@ -13,6 +13,7 @@ from agent.signals.trend import Trend
 from agent.signals.types import GpuSignals
 from agent.sources.device.state import GpuState
 from agent.state import AgentState
+from agent.waterfall.owners import bare
 from agent.waterfall.state import Waterfall
 
 LOOK_SECONDS = 5.0
@@ -26,6 +27,16 @@ def units_of(state: AgentState) -> Iterator[GpuState]:
     for gpu in state.device.gpus if state.device else ():
         if gpu.up:
             yield from (part for part in gpu.instances if part.up) if gpu.instances else (gpu,)
+
+
+def by_name(state: AgentState) -> dict[str, GpuState]:
+    """Return the GPUs that work by what torch calls them (:func:`agent.waterfall.owners.bare`), which is not the
+    driver's name for a MIG instance; by an empty name the only one there is.
+    """
+    units = list(units_of(state))
+    found = {bare(name): unit for unit in units for name in (unit.uuid, *unit.compute_instances)}
+    found.pop("", None)
+    return found | {"": units[0]} if len(units) == 1 else found
 
 
 class _Parts(NamedTuple):

@@ -7,7 +7,7 @@ from engine_hooks.detail import Histogram
 
 def between(now: Histogram | None, before: Histogram | None) -> tuple[tuple[float, ...], list[int]] | None:
     """Return the bounds and what was counted meanwhile; None where the histogram is not the same, or began anew."""
-    if now is None or before is None or now.bounds != before.bounds:
+    if now is None or before is None or now.bounds != before.bounds or len(now.counts) != len(before.counts):
         return None
     counts = [late - early for late, early in zip(now.counts, before.counts, strict=True)]
     return None if any(count < 0 for count in counts) else (now.bounds, counts)
@@ -42,7 +42,7 @@ def share_above(bounds: tuple[float, ...], counts: list[int], limit: float, leas
         return None
     above, lower = float(counts[-1]), 0.0
     for bound, count in zip(bounds, counts, strict=False):
-        if bound > limit:
+        if bound > max(limit, lower):
             above += count * (bound - max(lower, limit)) / (bound - lower)
         lower = bound
     return above / total

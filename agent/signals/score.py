@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agent.policy.types import Policy
-from agent.signals.gpus import units_of
+from agent.signals.gpus import by_name, units_of
 from agent.signals.types import AllocatorSignals, NodeSignals, Score
 from agent.sources.device.state import GpuState
 from agent.sources.host.state import CgroupState, HostState
 from agent.state import AgentState, Subject, Verdict
+from agent.waterfall.owners import bare
 from agent.waterfall.state import Waterfall
 
 KVTIDE, TEXTBOOK = "kvtide", "textbook"
@@ -60,12 +61,12 @@ class _Maker:
         self._state, self._signals, self._policy = state, signals, policy
         self._gpus_of: dict[str, set[str]] = {}
         self._allocators: dict[str, list[AllocatorSignals]] = {}
-        gpus = {unit.uuid: unit.gpu for unit in units_of(state) if unit.uuid}
+        units = by_name(state)
         for each in signals.allocators:
             self._allocators.setdefault(each.gpu, []).append(each)
         for engine in state.engines:
-            uuids = {member.worker.device_uuid for member in engine.members if member.worker}
-            self._gpus_of[engine.engine] = {gpus[uuid] for uuid in uuids if uuid in gpus}
+            names = {bare(member.worker.device_uuid) for member in engine.members if member.worker} - {""}
+            self._gpus_of[engine.engine] = {units[name].gpu for name in names if name in units}
         leaks = [verdict for verdict in verdicts if verdict.phase == "confirmed" and verdict.tier != "note"]
         self._leaking = {
             scope: {

@@ -16,6 +16,7 @@ from engine_hooks.allocator import MEMORY
 RECENT_SECONDS = 600.0  # an engine that tried to start so long ago is being looked after, or nobody wants it
 # What vLLM says at its start where the pool that is left does not hold one request of the longest length.
 TOO_SMALL = ("kv_cache", "context")
+KEEPS_ALL = ("full_attention", "sink_full_attention", "mla")  # the others keep a window or a state, however long it is
 
 
 class ConfigMismatch:
@@ -68,6 +69,8 @@ def _longest(engine: EngineState) -> Finding | None:
     """A limit on requests that no pool of this size can keep. Of groups that share a pool none can be told alone."""
     pool, groups = engine.pool, (engine.detail.groups if engine.detail else None) or ()
     if pool is None or pool.longest_tokens is None or not pool.block_tokens or len(groups) != 1:
+        return None
+    if groups[0].kind not in KEEPS_ALL:
         return None
     tokens = pool.capacity * pool.block_tokens
     if pool.longest_tokens <= tokens:

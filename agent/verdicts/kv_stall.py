@@ -64,9 +64,11 @@ def _by_tokens(facts: Facts) -> Finding | None:
     if still is None or still < STALLED_PAGE_SECONDS or not (facts.running or facts.waiting):
         return None
     held, said = _pool(facts)
-    running = f"{count_of(facts.running, 'request')} running" if facts.running else "none running"
+    running = f"{count_of(facts.running, 'request')} running and " if facts.running else ""
+    if _nothing_runs(facts):
+        running = "none running and "
     return Finding(
-        sentence=f"No token for {human_seconds(still)}, with {running} and {facts.waiting:,} waiting.{said}",
+        sentence=f"No token for {human_seconds(still)}, with {running}{facts.waiting:,} waiting.{said}",
         remedy=f"{UNPAUSED}{_no_use(facts)}",
         evidence={"stalled_seconds": still, "running": facts.running, "waiting": facts.waiting} | held,
     )
@@ -79,7 +81,7 @@ def _pool(facts: Facts) -> tuple[dict[str, float], str]:
         return {}, ""
     if held <= EMPTY:
         return {"held_ratio": held}, f" The KV pool is empty.{_too_large(facts)}"
-    if held >= FULL and not facts.running:
+    if held >= FULL and _nothing_runs(facts):
         return {"held_ratio": held}, f" Nothing runs, and {held:.0%} of the KV pool is held all the same."
     return {"held_ratio": held}, ""
 
@@ -104,7 +106,12 @@ def _no_use(facts: Facts) -> str:
         return ""
     if held <= EMPTY:
         return f" {ABORT_FIRST if _too_large(facts) else NO_MEMORY}"
-    return f" {STUCK}" if held >= FULL and not facts.running and not _may_come_back(facts) else ""
+    return f" {STUCK}" if held >= FULL and _nothing_runs(facts) and not _may_come_back(facts) else ""
+
+
+def _nothing_runs(facts: Facts) -> bool:
+    """Whether it is known that nothing runs: a page may not say it."""
+    return not facts.running and (facts.reading is None or facts.reading.running is not None)
 
 
 def _may_come_back(facts: Facts) -> bool:

@@ -40,7 +40,7 @@ class Presence:
                 here.add((True, engine.engine))
                 self._hooked(engine, now)
         for page in state.scrape.engines if state.scrape else ():
-            if page.phase in ("up", "stale"):
+            if page.phase in ("up", "stale", "bad_page"):  # what answers is there, whatever it says
                 key = (False, page.engine)
                 here.add(key)
                 last = self._known.get(key)

@@ -208,6 +208,32 @@ def test_what_no_label_accounts_for_is_not_expected() -> None:
     assert {each.expected for each in marked(given, None)} == {None}
 
 
+def test_a_note_finds_nothing_and_a_verdict_counts_from_when_somebody_is_told() -> None:
+    note = episode(100, tier="note")
+    assert found(label(50), (note,), HarmLog()).delay_seconds is None
+    told = found(label(50), (note, episode(130, tier="warn")), HarmLog())
+    assert told.delay_seconds == 80.0
+
+    episodes = Episodes()
+    for at in range(100):
+        since = 5 if at < 60 else 60
+        tier = "note" if at < 60 else "warn"
+        given = verdict("confirmed", since, since, tier=tier, sentence=tier)
+        episodes.take(Judgement(at=WALL + at, verdicts=(given,)), MONO + at)
+    ((closed,), _) = episodes.finish()
+    assert (closed.confirmed_at - MONO, closed.tier, closed.sentence) == (60.0, "warn", "warn")
+
+
+def test_harm_of_an_engine_that_has_both_hooks_and_a_page() -> None:
+    def both(at: float, preempted: int) -> AgentState:
+        pages = make_scraped(make_scraped_engine(engine="m", preemptions=preempted))
+        return state(at, engines=(engine(0, preempted),), scrape=pages)
+
+    log = harm_of([both(0, 5), both(10, 5), both(20, 6), both(30, 6)])
+    assert log.counts() == {"preempted": 1}
+    assert first(log, 0) == ("preempted", 20.0)
+
+
 def test_two_policies_side_by_side() -> None:
     pinned = episode(500, kind="kv_pinned")
     one = [episode(100, resolved_at=MONO + 200), episode(400, resolved_at=MONO + 450), pinned]

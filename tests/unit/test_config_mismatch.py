@@ -36,6 +36,9 @@ def test_a_limit_of_requests_above_the_pool() -> None:
     )
     groups = {"groups": (make_group(), make_group(group=1))}
     assert judge(pool=small, detail=groups) is None, "a sliding window needs less"
+    for kind in ("sliding_window", "chunked_local_attention", "mamba"):
+        assert judge(pool=small, detail={"groups": (make_group(kind=kind),)}) is None, f"so does {kind} alone"
+    assert judge(pool=small, detail={"groups": (make_group(kind="mla"),)}) is not None
     assert judge(pool=pool(capacity=4790, longest_tokens=76_640)) is None
     assert judge(pool=pool(capacity=4790)) is None
 

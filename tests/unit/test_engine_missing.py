@@ -146,6 +146,18 @@ def test_an_engine_without_hooks_that_does_not_answer_any_more() -> None:
     assert told(watch(states(0))) == [(130.0, "note")]
 
 
+def test_one_that_answers_with_what_is_no_page_is_not_missing() -> None:
+    def states() -> Iterator[AgentState]:
+        for t in times(300):
+            if t < 60:
+                yield state(t, pages=[page(running=8, generation_tokens=int(50 * t))])
+            else:
+                nothing = {"usage_ratio": None, "held_blocks": None, "running": None, "waiting": None}
+                yield state(t, pages=[page(phase="bad_page", reason="it is empty", **nothing)])
+
+    assert told(watch(states())) == []
+
+
 def test_a_source_that_is_not_up_and_a_page_that_never_came_are_nobody_missing() -> None:
     def states() -> Iterator[AgentState]:
         for t in times(300):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from agent import judge as judging
-from agent.judge import HELD_SECONDS, OUT_OF_SIGHT, Judge
+from agent.judge import ENGINE_GONE, HELD_SECONDS, OUT_OF_SIGHT, Judge
 from agent.judging import LiveJudge
 from agent.policy.types import DEFAULT
-from agent.state import AgentState, Subject, Verdict
+from agent.state import AgentState, Judgement, Scope, Subject, Verdict
 from agent.verdicts.base import Facts, Finding, View
 from agent.verdicts.kv_orphan import KvOrphan
 from tests.unit import timeline
+from tests.unit.details import make_delayed, make_detail
 from tests.unit.recordings import leaking, moment, sound_engine
 
 GPU = Subject(scope="gpu", gpu="0")
@@ -121,6 +123,88 @@ def test_what_can_not_be_seen_is_held_for_a_while_and_then_let_go(ours: tuple[Fa
     assert ("kv_orphan", "confirmed", True) in kinds(judge.look(silent(4 + HELD_SECONDS)).verdicts)
     let_go = {each.kind: each for each in judge.look(silent(4.5 + HELD_SECONDS)).verdicts}["kv_orphan"]
     assert (let_go.phase, let_go.ending, let_go.held) == ("resolved", OUT_OF_SIGHT, False)
+
+
+def test_what_fails_beside_the_detectors_costs_the_judgement_and_not_the_agent(
+    ours: tuple[Failing, FailingNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = LiveJudge(DEFAULT, None)
+    assert judge.look(moment(0)).verdicts != ()
+
+    def fail(*_: object) -> object:
+        raise ZeroDivisionError("of ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(judge._judge._presence, "take", fail)
+        judgement = judge.look(moment(1))
+    assert (judgement.at, judgement.verdicts) == (moment(1).at, ())
+    assert judge.errors == {"node": 1}
+    assert judge.look(moment(2)).verdicts != ()
+
+
+def test_what_an_engine_does_not_tell_any_more_is_held() -> None:
+    late = make_detail(delayed=(make_delayed(expired=5, oldest_seconds=900.0, lease_seconds=480.0),), leaks=())
+
+    def node(t: float, **told: Any) -> AgentState:
+        known: dict[str, Any] = {"pool": timeline.pool(orphaned=3), "detail": late} | told
+        return timeline.state(t, engines=(timeline.engine(**known),))
+
+    def of_blocks(judgement: Judgement) -> list[tuple[str, str, bool]]:
+        return [each for each in kinds(judgement.verdicts) if each[0] in ("kv_orphan", "kv_delayed_free")]
+
+    judge = Judge()
+    for t in range(10):
+        judge.look(node(t))
+    stands = [("kv_orphan", "confirmed", False), ("kv_delayed_free", "confirmed", False)]
+    assert of_blocks(judge.look(node(10))) == stands
+    held = [(kind, phase, True) for kind, phase, _ in stands]
+    assert of_blocks(judge.look(node(11, pool=timeline.pool(orphaned=None), detail=None))) == held
+    assert of_blocks(judge.look(node(12))) == stands
+    gone = node(13, pool=timeline.pool(orphaned=0), detail=make_detail(delayed=(), leaks=(), pools=()))
+    assert {phase for _, phase, _ in of_blocks(judge.look(gone))} == {"resolved"}
+
+
+class OfProcess:
+    """Finds a process of engine m guilty, and its memory on the host, as long as the engine that it saw first runs."""
+
+    of_absence = False
+    confirm_seconds, clear_seconds = 0.0, 600.0
+
+    def __init__(self, kind: str, scope: Scope) -> None:
+        self.kind = kind
+        self._subject = Subject(scope=scope, engine="m", process="worker/0")
+
+    def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
+        if any(each.instance == "first" for each in view.state.engines):
+            yield self._subject, Finding("It grows.", "", {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "closed"),
+    [("allocator_growth", "process", True), ("host_growth", "host", True), ("oom", "process", False)],
+)
+def test_what_a_process_had_ends_with_its_engine(
+    monkeypatch: pytest.MonkeyPatch, kind: str, scope: Scope, closed: bool
+) -> None:
+    monkeypatch.setattr(judging, "DETECTORS", ())
+    monkeypatch.setattr(judging, "NODE_DETECTORS", (OfProcess(kind, scope),))
+    judge = Judge()
+    for t in range(5):
+        judge.look(timeline.state(t, engines=(timeline.engine(instance="first"),)))
+    (found,) = judge.look(timeline.state(5, engines=(timeline.engine(instance="second"),))).verdicts
+    assert (found.phase, found.ending) == (("resolved", ENGINE_GONE) if closed else ("confirmed", ""))
+
+
+def test_a_gap_in_which_nothing_is_seen_is_passed_over_once() -> None:
+    judge = Judge()
+    for t in range(20):
+        judge.look(orphaned(t, 0))
+    judge.look(orphaned(20, 3))
+    judge.look(orphaned(200, None))
+    judge.look(orphaned(201, 3))
+    for t in (202, 203):
+        judge.look(orphaned(t, 3))
+    assert [each.phase for each in judge.look(orphaned(204.5, 3)).verdicts if each.kind == "kv_orphan"] == ["confirmed"]
 
 
 def orphaned(t: float, blocks: int | None) -> AgentState:

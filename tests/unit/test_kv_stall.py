@@ -110,6 +110,13 @@ def test_a_stall_is_one_whatever_the_pool_says(held: int, sentence: str, remedy:
     assert finding.sentence.endswith(f"a reason that let others pass.{sentence}")
 
 
+def test_a_page_that_does_not_say_what_runs_is_not_taken_to_say_that_nothing_does() -> None:
+    finding = on_a_page(970, read={"running": None})
+    assert finding is not None
+    assert finding.sentence == "No token for 45 s, with 6 waiting."
+    assert "restart frees" not in finding.remedy
+
+
 def test_an_empty_pool_that_has_no_room() -> None:
     """kv-27: a request of up to 262,144 tokens before a pool of 76,640."""
     row = make_waiting(reasons={"memory": 1}, stalled_seconds=12.0, stalled_by="memory")

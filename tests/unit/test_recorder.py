@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from agent.bundle import frames
-from agent.bundle.format import BundleError, Header, Usuals, read
+from agent.bundle.format import Bundle, BundleError, Header, Usuals, read
 from agent.bundle.records import encoded
 from agent.judge import Judge
-from agent.recorder import incidents, recorder, series, shelf, store
+from agent.recorder import assemble, incidents, recorder, series, shelf, store
 from agent.recorder.incidents import AFTER_SECONDS, BETWEEN_SECONDS, Incidents
 from agent.recorder.kept import baselines_in
 from agent.recorder.recorder import Recorder
@@ -206,6 +206,15 @@ def test_what_is_worth_a_bundle(folder: Path, verdict: dict[str, str], asks: boo
     assert len(bundles_in(folder)) == asks
 
 
+@pytest.mark.parametrize(("later", "asks"), [("warn", True), ("page", True), ("note", False)])
+def test_a_note_that_becomes_more_is_worth_one(folder: Path, later: str, asks: bool) -> None:
+    kept = kept_in(folder)
+    for second in range(200):
+        verdict = make_found(tier=later if second > 100 else "note")
+        kept.take(moment(second), Judgement(at=0.0, verdicts=(verdict,)), None)
+    assert len(bundles_in(folder)) == asks
+
+
 def test_an_allocation_that_fails_and_a_process_that_is_killed_get_one(folder: Path) -> None:
     kept = kept_in(folder)
     old = make_failure(engine="old")
@@ -272,6 +281,25 @@ def test_the_day_before_is_in_a_bundle_once_a_minute(folder: Path) -> None:
     assert before[:3] == [0, 60, 120]
     assert found == sorted(set(found))
     assert len(before) == 57
+
+
+def test_what_is_older_than_the_day_before_is_not_read_at_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = kept_in(folder, coarse_seconds=1e9)
+    feed(kept, [moment(1800.0 * number) for number in range(3 * 48)])
+    chunks = files(folder, "coarse")
+    for number, path in enumerate(chunks[:-1], start=1):  # as if written then
+        os.utime(path, (AT + number * store.COARSE_CHUNK_SECONDS,) * 2)
+    asked: list[Path] = []
+
+    def noted(path: Path) -> Bundle:
+        asked.append(path)
+        return read(path)
+
+    monkeypatch.setattr(assemble, "read", noted)
+    made = kept.bundle(60.0, "test")
+    (oldest, *_) = (state.monotonic - MONOTONIC for state in read(made).states())
+    assert oldest == 2 * 86400 - 1800
+    assert {path for path in asked if path in chunks} == set(chunks[-5:])
 
 
 def test_what_stood_and_what_was_usual_comes_first(folder: Path) -> None:

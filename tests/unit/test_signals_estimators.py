@@ -93,6 +93,7 @@ def test_quantiles_are_of_what_came_between_and_never_of_another_histogram() -> 
     assert quantile(*told, 0.99, least=101) is None
     assert between(early, late) is None
     assert between(late, Histogram(bounds=(1.0, 3.0), counts=(0, 0, 0), sum=0.0)) is None
+    assert between(late, Histogram(bounds=(1.0, 2.0), counts=(0, 0), sum=0.0)) is None, "as no engine of ours says it"
 
 
 def test_the_share_above_a_limit_cuts_the_bucket_that_it_lies_in() -> None:
@@ -102,6 +103,7 @@ def test_the_share_above_a_limit_cuts_the_bucket_that_it_lies_in() -> None:
     assert share_above(bounds, counts, 10_000) == pytest.approx(0.1)
     assert share_above(bounds, counts, 4096, least=101) is None
     assert share_above(bounds, [0, 0, 0, 0], 1) is None
+    assert share_above((8192.0, 8192.0), [5, 0, 5], 4096) == pytest.approx(0.75), "one bound twice"
 
 
 def test_a_baseline_follows_slowly_ignores_what_is_far_and_in_the_end_accepts_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.policy.types import DEFAULT
 from agent.signals.node import NodeTracker
@@ -95,6 +96,20 @@ def test_an_allocator_grows_against_its_gpu() -> None:
     assert last.growth is not None
     assert last.growth.low > 0
     assert last.growth.per_minute == pytest.approx(120 / 80_000, rel=0.05)
+
+
+def test_a_mig_instance_is_found_by_what_torch_calls_it() -> None:
+    memory = GpuMemory(total=40_000 * MIB, used=20_000 * MIB, free=20_000 * MIB, reserved=0)
+    parts = (
+        make_gpu("0/1", uuid="MIG-aa", parent="0", memory=memory),
+        make_gpu("0/2", uuid="MIG-bb", parent="0", memory=memory, compute_instances=("MIG-cc", "MIG-dd")),
+    )
+    card = make_devices(make_gpu("0", uuid="GPU-0", instances=parts))
+    for uuid, label in (("GPU-aa", "0/1"), ("MIG-bb", "0/2"), ("GPU-CC", "0/2"), ("GPU-0", ""), ("", "")):
+        told = play([replace(worker(0, uuid=uuid), device=card)])[-1].allocators[0]
+        assert (told.gpu, told.allocated_ratio) == (label, 0.25 if label else None)
+    told = play([worker(0, uuid="")])[-1].allocators[0]
+    assert (told.gpu, told.allocated_ratio) == ("0", 0.125), "the only one there is"
 
 
 def test_retries_and_failures_are_counted_and_a_new_process_begins_anew() -> None:
