@@ -148,7 +148,11 @@ class Agent:
     def _look(self) -> None:
         """Judge the node as it is now, and keep what was judged."""
         self._table.version += 1
-        state = self._looked_at = self._observe()
+        try:
+            state = self._looked_at = self._observe()
+        except Exception as error:  # what one process says must not end the agent for all others
+            self._judge.failed("state", error)
+            return
         self._judgement = self._judge.look(state)
         if self._recorder is not None:
             self._recorder.take(state, self._judgement)

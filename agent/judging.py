@@ -19,21 +19,22 @@ class LiveJudge:
     def __init__(self, policy: Policy, baselines: Baselines | None) -> None:
         self.policy = policy
         self.errors: Counter[str] = Counter()
-        self._judge = Judge(policy, baselines, self._failed)
+        self._judge = Judge(policy, baselines, self.failed)
 
     def look(self, state: AgentState) -> Judgement:
         """Return what is made of ``state``; an empty judgement where that is not possible."""
         try:
             return self._judge.look(state)
         except Exception as error:
-            self._failed("node", error)
+            self.failed("node", error)
             return Judgement(at=state.at)
 
     def baselines(self) -> Baselines:
         """Return what has been learned."""
         return self._judge.baselines()
 
-    def _failed(self, name: str, error: Exception) -> None:
+    def failed(self, name: str, error: Exception) -> None:
+        """Count a failure by what has failed, and log the first of each."""
         self.errors[name] += 1
         if self.errors[name] == 1:
             logger.error("%s can't be judged: please report this", name, exc_info=error)

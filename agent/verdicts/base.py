@@ -12,6 +12,7 @@ from agent.state import AgentState, EngineState, PoolState, Subject, Tier, Verdi
 from engine_hooks.detail import Detail
 
 RESOLVED_SHOWN_SECONDS = 60.0
+TIERS: tuple[Tier, ...] = ("note", "warn", "page")  # from what nobody is told to what gets somebody up
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +143,20 @@ def advance(
         return Track("confirmed" if needed <= 0 else "suspect", now, now, finding, now)
     if track.phase == "suspect" and now - track.began >= needed:
         return Track("confirmed", track.began, now, finding, now)
-    if track.phase == "confirmed" and track.finding.tier == "note" and finding.tier != "note":
+    if track.phase == "confirmed" and TIERS.index(finding.tier) > TIERS.index(track.finding.tier):
         return _raised(track, finding, now, needed)
     return Track(track.phase, track.began, track.changed, finding, now)
 
 
 def _raised(track: Track, finding: Finding, now: float, needed: float) -> Track:
-    """Nobody was told of ``track`` so far: to be told of, its fault has to hold as long as if it were new."""
-    raised = now if track.raised is None else track.raised
+    """Return the track of a fault that is worse than it was confirmed as: that has to hold as long as if it were new.
+
+    Of a note nobody was told so far: what is worse than that begins when it began to be.
+    """
+    tier, raised = track.finding.tier, now if track.raised is None else track.raised
     if now - raised >= needed:
-        return Track("confirmed", raised, now, finding, now)
-    return Track(track.phase, track.began, track.changed, replace(finding, tier="note"), now, raised=raised)
+        return Track("confirmed", raised if tier == "note" else track.began, now, finding, now)
+    return Track(track.phase, track.began, track.changed, replace(finding, tier=tier), now, raised=raised)
 
 
 def ended(track: Track | None, now: float, ending: str) -> Track | None:

@@ -72,8 +72,10 @@ def _silent(view: View) -> Iterator[tuple[str, Finding]]:
         if engine.phase != "silent" or age < SILENT_SECONDS or _starts(engine, view):
             continue
         sentence = f"Engine {plain(engine.engine)} has said nothing for {human_seconds(age)}: {plain(engine.reason)}."
-        tier: Tier = "page" if age >= SILENT_PAGE_SECONDS else "warn"
-        yield engine.engine, Finding(sentence, REMEDY_SILENT, {"silent_seconds": age}, tier)
+        long = age >= SILENT_PAGE_SECONDS
+        tier: Tier = "page" if long else "warn"
+        # A silence that is so long has held for long enough.
+        yield engine.engine, Finding(sentence, REMEDY_SILENT, {"silent_seconds": age}, tier, 0.0 if long else None)
 
 
 def _members(view: View) -> Iterator[tuple[str, Finding]]:

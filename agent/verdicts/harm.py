@@ -7,12 +7,8 @@ from typing import NamedTuple
 
 from agent.retained import count_of, listed
 from agent.signals.types import EngineSignals, Reading
-from agent.state import Tier
 from agent.units import human_seconds
 from agent.verdicts.base import Facts, View
-
-TIERS: tuple[Tier, ...] = ("note", "warn", "page")  # from what nobody is told to what gets somebody up
-
 
 LEAST_WAITING = 2
 WAITING_SHARE = 0.05  # of those that run
@@ -60,7 +56,7 @@ def harm_of(facts: Facts) -> Harm | None:
     severe = (
         (latency is not None and latency >= policy.allocator.latency_page_seconds)
         or "refusals_in_a_row" in evidence
-        or signals.queue_above_page_seconds > 0
+        or (signals.queue_above_page_seconds > 0 and waits_for_memory(facts))
         or (signals.rebuild_ratio or 0.0) >= policy.serving.rebuild_page_ratio
     )
     felt = (
@@ -71,6 +67,14 @@ def harm_of(facts: Facts) -> Harm | None:
         or (signals.rebuild_ratio or 0.0) >= policy.serving.rebuild_warn_ratio
     )
     return Harm(listed(words) if words else "requests are being refused for memory", evidence, felt, severe)
+
+
+def waits_for_memory(facts: Facts) -> bool:
+    """Whether the queue stands for want of memory, or for what nobody knows: not for a place among the running."""
+    reading, signals = facts.reading, facts.signals
+    if reading is None or reading.waiting_refused is None:
+        return True
+    return reading.waiting_refused > 0 or bool(signals and signals.refused_per_minute)
 
 
 def brief(seconds: float) -> str:

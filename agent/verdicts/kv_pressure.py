@@ -7,8 +7,8 @@ from collections.abc import Callable
 from agent.retained import count_of, there_are
 from agent.units import human_seconds
 from agent.verdicts import raw_pressure
-from agent.verdicts.base import Facts, Finding
-from agent.verdicts.harm import TIERS, brief, fp8_factor, harm_of
+from agent.verdicts.base import TIERS, Facts, Finding
+from agent.verdicts.harm import brief, fp8_factor, harm_of, waits_for_memory
 
 SOON_SECONDS = 60.0
 QUEUE_SECONDS = 5.0
@@ -58,7 +58,7 @@ def _use_with_harm(facts: Facts) -> Finding | None:
         return None
     for_long = factor < 1 or signals.above_page_seconds >= policy.page_seconds
     full = use >= policy.page_ratio * factor and for_long and harm.severe
-    page = full or signals.queue_above_page_seconds >= policy.page_seconds
+    page = full or (signals.queue_above_page_seconds >= policy.page_seconds and waits_for_memory(facts))
     return Finding(
         f"The KV pool is short: {use:.0%} of it is held and requests feel it: {harm.words}.",
         "",

@@ -8,6 +8,7 @@ from agent.verdicts.base import Facts, Finding
 from agent.verdicts.harm import held_ratio
 from agent.verdicts.sleep_residue import asleep
 from agent.waiting import PAUSED, STALLED_PAGE_SECONDS, STALLED_SECONDS, remedy_of, words
+from engine_hooks.detail import WaitingRow
 
 EMPTY = 0.02  # held of a pool that is as good as empty
 FULL = 0.85
@@ -15,6 +16,8 @@ FULL = 0.85
 MEMORY = "memory"  # a reason to wait
 KEPT = ("deferred_frees", "delayed_frees", "remote_kv")  # reasons to wait that have an end of their own
 LOST = 0.5  # leaked of what is held
+PATIENT = ("grammar", "remote_kv", "lora")  # reasons to wait that can be as long as one request is unlucky
+PATIENT_SECONDS = 60.0
 ABORT_FIRST = "Abort the first request in the queue; if nothing moves then, restart. Evicting frees nothing."
 NO_MEMORY = "Memory is not what it waits for: evicting or preempting does nothing."
 STUCK = "Those blocks come back neither by waiting nor by resetting the prefix cache: only a restart frees them."
@@ -55,7 +58,14 @@ class KvStall:
                 "waiting": facts.waiting,
             }
             | held,
+            tier="warn" if _may_end(facts, waiting) else "page",
         )
+
+
+def _may_end(facts: Facts, waiting: WaitingRow) -> bool:
+    """Whether it may be that what waits is unlucky and nothing else is there to do."""
+    seconds = waiting.stalled_seconds or 0.0
+    return not facts.running and waiting.stalled_by in PATIENT and seconds < PATIENT_SECONDS
 
 
 def _by_tokens(facts: Facts) -> Finding | None:

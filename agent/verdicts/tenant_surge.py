@@ -10,8 +10,8 @@ from agent.retained import NO_TENANT, count_of, listed
 from agent.signals.types import EngineSignals, TenantSignals
 from agent.state import Subject
 from agent.units import human_seconds
-from agent.verdicts.base import Finding, View
-from agent.verdicts.harm import TIERS, signals_of
+from agent.verdicts.base import TIERS, Finding, View
+from agent.verdicts.harm import signals_of
 from engine_hooks.detail import OTHER
 
 DOMINATES = 3.0

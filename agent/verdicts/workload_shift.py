@@ -26,6 +26,9 @@ class _Shift(NamedTuple):
     strong: bool
 
 
+LEAST_RUNNING = 4  # for a mean of their contexts: one long session at night is no shift
+
+
 class WorkloadShift:
     """A note for what the policy warns at, a warning for what it pages at or where requests feel it.
 
@@ -65,7 +68,7 @@ class WorkloadShift:
 def _shifts(signals: EngineSignals, facts: Facts) -> Iterator[_Shift]:
     policy = facts.policy.workload
     times, mean = signals.context_times, signals.context_mean_tokens
-    if times is not None and times >= policy.context_warn_times:
+    if times is not None and times >= policy.context_warn_times and facts.running >= LEAST_RUNNING:
         size = "" if mean is None else f" ({mean:,.0f} tokens)"
         words = f"contexts are {times:.1f} times as long as usual{size}"
         yield _Shift(words, {"context_times": times}, times >= policy.context_page_times)

@@ -11,8 +11,8 @@ from agent import judge as judging
 from agent.judge import ENGINE_GONE, HELD_SECONDS, OUT_OF_SIGHT, Judge
 from agent.judging import LiveJudge
 from agent.policy.types import DEFAULT
-from agent.state import AgentState, Judgement, Scope, Subject, Verdict
-from agent.verdicts.base import Facts, Finding, View
+from agent.state import AgentState, Judgement, Scope, Subject, Tier, Verdict
+from agent.verdicts.base import Facts, Finding, View, advance
 from agent.verdicts.kv_orphan import KvOrphan
 from tests.unit import timeline
 from tests.unit.details import make_delayed, make_detail
@@ -229,3 +229,23 @@ def test_a_time_of_which_nothing_is_known_confirms_no_suspicion(silent: bool) ->
     assert [each.phase for each in judge.look(orphaned(503.5, 3)).verdicts if each.kind == "kv_orphan"] == ["confirmed"]
     judge.look(orphaned(2000, 3))  # and neither does it end what stands
     assert [each.phase for each in judge.look(orphaned(2001, 3)).verdicts if each.kind == "kv_orphan"] == ["confirmed"]
+
+
+def test_what_was_confirmed_as_a_warning_must_hold_before_it_gets_somebody_up() -> None:
+    def found(tier: Tier) -> Finding:
+        return Finding("It grows.", "", {}, tier)
+
+    track = advance(None, found("warn"), 0.0, 10.0)
+    for now in range(1, 11):
+        track = advance(track, found("warn"), now, 10.0)
+    assert track is not None
+    assert (track.phase, track.finding.tier) == ("confirmed", "warn")
+    once = advance(advance(track, found("page"), 11.0, 10.0), found("warn"), 12.0, 10.0)
+    assert once is not None
+    assert (once.finding.tier, once.raised) == ("warn", None), "one sample is not enough"
+    for now in range(13, 24):
+        assert once is not None
+        assert once.finding.tier == "warn"
+        once = advance(once, found("page"), now, 10.0)
+    assert once is not None
+    assert (once.phase, once.finding.tier, once.began) == ("confirmed", "page", 0.0)

@@ -91,6 +91,20 @@ def test_what_is_severe(harm: dict[str, Any], tier: str) -> None:
     assert finding.tier == tier
 
 
+@pytest.mark.parametrize(
+    ("read", "refused", "tier"),
+    [
+        ({"waiting_refused": 0, "waiting": 150}, 0.0, None),  # for a place among the running
+        ({"waiting_refused": 1, "waiting": 150}, 0.0, "page"),
+        ({"waiting_refused": 0, "waiting": 150}, 12.0, "page"),  # between two attempts
+        ({"waiting_refused": None, "waiting": 150}, 0.0, "page"),  # nobody tells
+    ],
+)
+def test_a_long_queue_counts_where_it_stands_for_memory(read: dict[str, Any], refused: float, tier: str | None) -> None:
+    finding = judge(**FULL, harm=True, queue_above_page_seconds=60.0, refused_per_minute=refused, read=read)
+    assert (finding and finding.tier) == tier
+
+
 def test_a_large_request_waits_for_room_that_small_ones_never_leave() -> None:
     severe = {"harm": True, "refused_per_minute": 60.0, "latency_p99_seconds": 29.0}
     finding = judge(use_ratio=0.76, **severe)

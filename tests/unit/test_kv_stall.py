@@ -67,6 +67,25 @@ def test_it_fires_after_ten_seconds_and_says_what_for(by: str, sentence: str, re
     assert finding.evidence == {"stalled_seconds": 12.0, "idle_steps": 12, "running": 8, "waiting": 3}
 
 
+@pytest.mark.parametrize(
+    ("by", "running", "seconds", "tier"),
+    [
+        ("grammar", 0, 12.0, "warn"),
+        ("remote_kv", 0, 59.0, "warn"),
+        ("remote_kv", 0, 60.0, "page"),
+        ("remote_kv", 1, 12.0, "page"),
+        ("memory", 0, 12.0, "page"),
+    ],
+)
+def test_one_request_that_waits_for_something_slow_gets_nobody_up_for_a_minute(
+    by: str, running: int, seconds: float, tier: str
+) -> None:
+    row = make_waiting(reasons={by: 1}, stalled_seconds=seconds, stalled_by=by)
+    finding = KvStall().judge(facts(read={"running": running, "waiting": 1}, detail=make_detail(waiting=row)))
+    assert finding is not None
+    assert finding.tier == tier
+
+
 # -- what the pool says, and engines that do not say why ------------------------------------------------------
 
 PAGE = {"hooked": False, "running": 0, "waiting": 6}

@@ -55,6 +55,12 @@ def test_tiers(said: dict[str, Any], default: str, textbook: str) -> None:
         assert finding.tier == tier
 
 
+def test_the_mean_of_a_few_contexts_is_no_shift() -> None:
+    long = {"context_times": 6.0, "context_mean_tokens": 12_000.0}
+    assert judge(**long, read={"running": 3}) is None
+    assert judge(**long, read={"running": 4}) is not None
+
+
 def test_it_names_the_shift_and_what_it_does() -> None:
     finding = judge(
         context_times=3.0,
