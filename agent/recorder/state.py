@@ -10,8 +10,7 @@ class RecorderState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``states_total``: judged states kept at full rate; ``dropped_total``: those that could not be; ``torn_total``: files
     of an earlier agent that were cut off in the middle of a state. ``bytes``: on disk, bundles included, of
-    ``max_bytes`` at most. ``bundles``: files of incidents; ``bundles_total``: written; ``withheld_total``: incidents
-    that came too soon after the last bundle to get one of their own.
+    ``max_bytes`` at most. ``bundles``: files of incidents; ``bundles_total``: written.
     """
 
     directory: str
@@ -24,5 +23,4 @@ class RecorderState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_bytes: int = 0
     bundles: int = 0
     bundles_total: int = 0
-    withheld_total: int = 0
     last_bundle: str = ""

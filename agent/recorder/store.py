@@ -226,7 +226,6 @@ class Store:
             bytes=self._counted + self._written,
             max_bytes=self._max_bytes,
             bundles=self._bundles,
-            withheld_total=self._incidents.withheld,
             last_bundle=self._last_bundle,
             **self._counts,
         )

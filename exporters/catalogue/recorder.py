@@ -17,13 +17,6 @@ RECORDER_TORN = Metric(
 RECORDER_BYTES = Metric("kvtide_recorder_bytes", "gauge", "bytes", (), "Recordings and bundles on disk.")
 RECORDER_MAX_BYTES = Metric("kvtide_recorder_max_bytes", "gauge", "bytes", (), "What they may take.")
 RECORDER_BUNDLES = Metric("kvtide_recorder_bundles_total", "counter", "bundles", (), "Bundles of incidents written.")
-RECORDER_WITHHELD = Metric(
-    "kvtide_recorder_bundles_withheld_total",
-    "counter",
-    "incidents",
-    (),
-    "Incidents that came too soon after the last bundle to get one of their own.",
-)
 JUDGE_ERRORS = Metric(
     "kvtide_judge_errors_total",
     "counter",

@@ -23,4 +23,3 @@ def collect(state: AgentState) -> Iterator[Sample]:
     yield Sample(c.RECORDER_BYTES, (), recorder.bytes)
     yield Sample(c.RECORDER_MAX_BYTES, (), recorder.max_bytes)
     yield Sample(c.RECORDER_BUNDLES, (), recorder.bundles_total)
-    yield Sample(c.RECORDER_WITHHELD, (), recorder.withheld_total)

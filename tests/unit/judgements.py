@@ -211,7 +211,6 @@ def make_recorder(**changes: Any) -> RecorderState:
         "max_bytes": 512 * MIB,
         "bundles": 1,
         "bundles_total": 3,
-        "withheld_total": 4,
         "last_bundle": "/var/lib/kvtide/bundles/20231114T222300Z-gpu-lost-gpu-1.kvtide",
     }
     return RecorderState(**values | changes)

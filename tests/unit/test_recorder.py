@@ -233,20 +233,23 @@ def test_bundles_are_not_made_too_often_nor_too_many(folder: Path, monkeypatch: 
     monkeypatch.setattr(shelf, "MOST_BUNDLES", 3)
     kept = kept_in(folder)
     judgement = Judgement(at=0.0, verdicts=(make_found(),))
-    second = 0.0
-    for made in range(1, 6):
-        for _ in range(2):  # the second comes too soon
-            kept.take(moment(second), CALM, None)
-            kept.take(moment(second + 1), judgement, None)
-            kept.take(moment(second + AFTER_SECONDS + 2), judgement, None)
-            second += AFTER_SECONDS + 10
-        assert kept.state.bundles_total == made
-        assert kept.state.withheld_total == made
-        second += BETWEEN_SECONDS
-        kept.take(moment(second), judgement, None)
-        second += 1
+    for second in range(3600):  # it comes and goes each half minute
+        kept.take(moment(second), judgement if second % 30 >= 15 else CALM, None)
+    assert kept.state.bundles_total == 1 + int((3599 - 15 - AFTER_SECONDS) // BETWEEN_SECONDS)
     assert len(bundles_in(folder)) == 3
     assert kept.state.bundles == 3
+
+
+def test_what_comes_soon_after_a_bundle_is_in_the_next_one() -> None:
+    gathered = Incidents()
+    gathered.happened(("pressure",), 0.0)
+    assert gathered.due(AFTER_SECONDS) == "pressure"
+    gathered.happened(("out of memory",), AFTER_SECONDS + 30)
+    gathered.happened(("killed",), AFTER_SECONDS + 200)
+    assert gathered.due(AFTER_SECONDS + BETWEEN_SECONDS - 1) == ""
+    assert gathered.due(AFTER_SECONDS + BETWEEN_SECONDS) == "out of memory; killed"
+    gathered.happened(("later",), 5000.0)
+    assert gathered.due(5000.0 + AFTER_SECONDS) == "later"
 
 
 def test_reasons_are_gathered_until_the_bundle_is_made() -> None:
