@@ -9,6 +9,7 @@ from typing import Literal
 from engine_hooks import __version__
 from engine_hooks.auth import PeerCredentials, Session, same
 from engine_hooks.detail import Detail
+from engine_hooks.levers.orders import ActionOrder, ActionResult
 from engine_hooks.members import CORE, MemberReport
 from engine_hooks.wire import (
     NONCE_BYTES,
@@ -30,7 +31,7 @@ from engine_hooks.wire_types import Message
 RATE = 100.0  # frames per second that a connection may send for long; hooks send ten
 BURST = 1000.0  # what may have piled up while we were stopped
 
-Received = Hello | Report | Detail | MemberReport | Heartbeat | OrderResult
+Received = Hello | Report | Detail | MemberReport | Heartbeat | OrderResult | ActionResult
 Refusal = Literal["handshake", "key"]
 
 
@@ -78,7 +79,7 @@ class Connection:
             raise WireError("rate")
         self._allowance -= 1
         message = decode(data)
-        if isinstance(message, OrderResult):
+        if isinstance(message, OrderResult | ActionResult):
             return message
         if isinstance(message, Report | Detail | Heartbeat) and self.hello.role == CORE:
             return message
@@ -104,10 +105,10 @@ class Connection:
         self.hello = message
         return message
 
-    def order(self, kind: str, seconds: float = 0.0) -> None:
+    def order(self, kind: str, seconds: float = 0.0, action: ActionOrder | None = None) -> None:
         """Send a signed order; only after the Hello. ``seconds``: how long what it asks for shall last."""
         if self._session is None or self.hello is None:
             raise RuntimeError("no order may be sent before the peer has proven itself")
         self._order_sequence += 1
-        payload = encode_order(Order(sequence=self._order_sequence, kind=kind, seconds=seconds))
+        payload = encode_order(Order(sequence=self._order_sequence, kind=kind, seconds=seconds, action=action))
         self._send(SignedOrder(payload=payload, mac=self._session.sign_order(payload)))

@@ -190,6 +190,8 @@ class EngineTable:
             frontends_expected=max((m.frontend.count for m in members if m.frontend), default=None),
             members=members,
             detail=self._detail(engine) if live else None,
+            levers=hello.levers,
+            in_force=live.in_force if live else (),
         )
 
     def _detail(self, engine: _Engine) -> Detail | None:

@@ -20,8 +20,9 @@ from agent.errors import ConfigError, KvtideError
 from agent.state import LinkState
 from engine_hooks.auth import KeyFileError, create_key, peer_credentials, peer_groups, read_key
 from engine_hooks.detail import Detail
+from engine_hooks.levers.orders import ActionOrder, ActionResult
 from engine_hooks.members import CORE, MemberReport
-from engine_hooks.wire import HISTORY, MAX_FRAME_BYTES, Heartbeat, Hello, Report, WireError, encode
+from engine_hooks.wire import CHECK, HISTORY, LEVER, MAX_FRAME_BYTES, Heartbeat, Hello, Report, WireError, encode
 from engine_hooks.wire_types import Message
 
 logger = logging.getLogger("kvtide.agent")
@@ -33,10 +34,17 @@ FRAMES_AT_ONCE = 64  # then the loop serves others
 
 
 class LinkServer:
-    """Serves the link on the running event loop."""
+    """Serves the link on the running event loop. ``heard`` gets what became of levers, with whose word it is."""
 
-    def __init__(self, config: LinkConfig, table: EngineTable, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: LinkConfig,
+        table: EngineTable,
+        clock: Callable[[], float] = time.monotonic,
+        heard: Callable[[str, ActionResult], None] = lambda _instance, _result: None,
+    ) -> None:
         self._config = config
+        self._heard = heard
         self._table = table
         self._clock = clock
         self._key = b""
@@ -130,6 +138,15 @@ class LinkServer:
             refused_peers=dict(self._refused),
         )
 
+    def act(self, order: ActionOrder) -> bool:
+        """Send ``order`` to the process that it names; return whether that is here. The answer comes to ``heard``."""
+        for connection in self._connections.values():
+            hello = connection.hello
+            if hello is not None and hello.instance == order.instance:
+                connection.order(LEVER, action=order)
+                return True
+        return False
+
     def order_history(self, instance: str, seconds: float) -> bool:
         """Ask a member to record its allocations for ``seconds``; return whether it is here to be asked.
 
@@ -213,7 +230,7 @@ class LinkServer:
                     self._drop(sock)  # it came back before we saw it leave
             self._table.hello(message, connection.peer.pid, now)
             if hello.role == CORE:
-                connection.order("check")  # a complete first picture at once
+                connection.order(CHECK)  # a complete first picture at once
             who = (hello.name, hello.role, connection.peer.pid, hello.engine_version)
             logger.info("engine %s: %s connected: pid %d, vLLM %s", *who)
         elif isinstance(message, Report):
@@ -224,6 +241,8 @@ class LinkServer:
             self._table.member(hello.instance, message, now)
         elif isinstance(message, Heartbeat):
             self._table.heartbeat(hello.instance, message, now)
+        elif isinstance(message, ActionResult):
+            self._heard(hello.instance, message)
         elif not message.ok:
             logger.warning("engine %s refused an order: %s", hello.name, message.detail)
 

@@ -197,6 +197,8 @@ class MemberTable:
             allocator=member.allocator.state(report, now) if report else None,
             process=member.process,
             instance=hello.instance,
+            levers=hello.levers,
+            in_force=report.in_force if report and up else (),
         )
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from agent.actions.types import ActionsState
 from agent.oom.log import Failure, FailureCount
 from agent.recorder.state import RecorderState
 from agent.signals.types import NodeSignals, Score
@@ -18,9 +19,13 @@ from agent.sources.device.state import DevicesState
 from agent.sources.driver_calls.state import DriverCallsState
 from agent.sources.host.state import HostState
 from agent.sources.scrape.state import ScrapedState
+from agent.subject import Scope as Scope  # noqa: PLC0414
+from agent.subject import Subject as Subject  # noqa: PLC0414
+from agent.subject import Value
 from agent.waterfall.state import Waterfall
 from engine_hooks.allocator import AllocatorRow, HistoryRow
 from engine_hooks.detail import Detail
+from engine_hooks.levers.orders import LeaseRow, LeverRow
 from engine_hooks.members import FrontendRow, WorkerRow
 
 # live: reports come. silent: the process is there, its engine thread says nothing. lost: the link is gone.
@@ -28,11 +33,6 @@ EnginePhase = Literal["live", "silent", "lost"]
 VerdictPhase = Literal["suspect", "confirmed", "resolved"]
 # note: to be known, nobody is told. warn: to be seen to in working hours. page: somebody gets up.
 Tier = Literal["note", "warn", "page"]
-Scope = Literal["engine", "tenant", "gpu", "process", "host", "node", "source"]
-
-
-class Value(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Base of all state values."""
 
 
 class PoolState(Value, frozen=True, kw_only=True):
@@ -75,26 +75,6 @@ class HookState(Value, frozen=True, kw_only=True):
     dropped_frames: int
     hook_seconds: float
     step_seconds: float
-
-
-class Subject(Value, frozen=True, kw_only=True, order=True):
-    """What a verdict is about. Fields that do not concern its ``scope`` are empty.
-
-    ``engine``: its label, also that of the engine a process or a cgroup belongs to; ``process``: a PyTorch process of
-    no engine, or ``role/rank`` of an engine's; ``source``: one of the agent's sources.
-    """
-
-    scope: Scope
-    engine: str = ""
-    tenant: str = ""
-    gpu: str = ""
-    process: str = ""
-    source: str = ""
-
-    def __str__(self) -> str:
-        """What people call it."""
-        parts = (self.engine, self.tenant, self.gpu and f"GPU {self.gpu}", self.process, self.source)
-        return " ".join(part for part in parts if part) or self.scope
 
 
 class Verdict(Value, frozen=True, kw_only=True):
@@ -140,7 +120,8 @@ class AllocatorState(Value, frozen=True, kw_only=True):
 class MemberState(Value, frozen=True, kw_only=True):
     """A process that works for an engine core: ``role`` is worker, frontend, or other where it is newer than we are. Or
     a PyTorch process that belongs to no engine: ``role`` is torch, and ``process`` its name, unique on the node.
-    ``instance`` is drawn anew by each; orders are addressed to it.
+    ``instance`` is drawn anew by each; orders are addressed to it. ``levers``: what it can be asked to do;
+    ``in_force``: what it has been ordered and is held to.
 
     ``pid`` is as the agent sees it (0 when not visible), by the kernel's word; ``own_pid`` as it sees itself in its
     ``pid_namespace``. ``rank``: a worker's in its data-parallel rank's world, an API server's number. ``up``: it
@@ -163,6 +144,8 @@ class MemberState(Value, frozen=True, kw_only=True):
     allocator: AllocatorState | None = None
     process: str = ""
     instance: str = ""
+    levers: tuple[LeverRow, ...] = ()
+    in_force: tuple[LeaseRow, ...] = ()
 
 
 class EngineState(Value, frozen=True, kw_only=True):
@@ -172,7 +155,8 @@ class EngineState(Value, frozen=True, kw_only=True):
     engine and are shown with the first. ``workers_expected`` is None where another places them (Ray), ``world_size``
     counts those of other nodes too.
     ``pid`` is as the agent sees it (0 when not visible). ``report_sequence`` numbers the engine's reports: a reader
-    that sees each number has missed none. Counters and pool are None unless ``phase`` is live.
+    that sees each number has missed none. Counters and pool are None unless ``phase`` is live. ``levers``: what it can
+    be asked to do; ``in_force``: what it has been ordered and is held to.
     """
 
     engine: str
@@ -205,6 +189,8 @@ class EngineState(Value, frozen=True, kw_only=True):
     workers_expected: int | None = None
     frontends_expected: int | None = None
     members: tuple[MemberState, ...] = ()
+    levers: tuple[LeverRow, ...] = ()
+    in_force: tuple[LeaseRow, ...] = ()
 
     def up(self, role: str) -> int:
         """How many members of ``role`` report."""
@@ -232,7 +218,8 @@ class AgentState(Value, frozen=True, kw_only=True):
     ``sources`` says that one is not up, or has no entry for one that is switched off. ``monotonic``: the moment by the
     clock that never jumps, in seconds; differences between states are taken from it. ``judgement``: what was made of
     the node up to a second ago; engines have their own verdicts, too. ``judge_errors``: how often a detector (or the
-    signals) has failed, by name. ``recorder``: None where it is switched off.
+    signals) has failed, by name. ``recorder``: None where it is switched off. ``actions``: None in a recording of
+    before there were any.
     """
 
     at: float
@@ -255,4 +242,5 @@ class AgentState(Value, frozen=True, kw_only=True):
     waterfalls: tuple[Waterfall, ...] = ()
     judgement: Judgement | None = None
     recorder: RecorderState | None = None
-    judge_errors: dict[str, int] = {}
+    actions: ActionsState | None = None
+    judge_errors: dict[str, int] = msgspec.field(default_factory=dict)

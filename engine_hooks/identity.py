@@ -16,6 +16,7 @@ from typing import Any
 
 from engine_hooks import __version__
 from engine_hooks.auth import Session
+from engine_hooks.levers.orders import LeaseRow, LeverRow
 from engine_hooks.members import CORE, TORCH
 from engine_hooks.settings import Settings
 from engine_hooks.wire import Hello, PoolInfo, Support
@@ -121,7 +122,16 @@ class Identity:
             role=role,
         )
 
-    def hello(self, session: Session, pool: PoolInfo | None, audit: Support, idle_period: float) -> Hello:
+    def hello(
+        self,
+        session: Session,
+        pool: PoolInfo | None,
+        audit: Support,
+        idle_period: float,
+        *,
+        levers: tuple[LeverRow, ...] = (),
+        in_force: tuple[LeaseRow, ...] = (),
+    ) -> Hello:
         """Return the Hello for one session with the agent."""
         return Hello(
             name=self.name,
@@ -151,6 +161,8 @@ class Identity:
             pipeline_parallel_size=self.pipeline_parallel_size,
             world_size=self.world_size,
             local_world_size=self.local_world_size,
+            levers=levers,
+            in_force=in_force,
         )
 
 

@@ -34,7 +34,7 @@ HANDSHAKE_SECONDS = 2.0
 TICK_SECONDS = 0.25
 HURRY_SECONDS = 0.02
 STARTING = "starting"  # the first attempt has not come to anything yet
-ORDER_SECONDS = 0.1  # an order wakes the engine: more often than this they are ignored
+ORDERS_PER_SECOND, ORDERS_AT_ONCE = 10.0, 20.0  # an order wakes the engine: more than these are not obeyed
 
 
 class LinkRefusedError(Exception):
@@ -74,7 +74,7 @@ class AgentLink:
         self.dropped = 0
         self.state = STARTING
         self.hurry = False
-        self._ordered = -ORDER_SECONDS
+        self._allowance, self._allowed_at = ORDERS_AT_ONCE, 0.0
         self._next_tick = 0.0
         self._thread = threading.Thread(target=self._run, name="kvtide-link", daemon=True)
 
@@ -151,7 +151,7 @@ class AgentLink:
                     f"{sorted(self._settings.agent_uids)} (KVTIDE_AGENT_UIDS)"
                 )
             session = self._prove(sock)
-            self._session, self._last_order, self._ordered = session, 0, -ORDER_SECONDS
+            self._session, self._last_order = session, 0
             sock.send(wire.encode(self._callbacks.hello(session)))
             if self._stop.is_set():
                 raise LinkRefusedError("closed meanwhile")
@@ -225,8 +225,11 @@ class AgentLink:
         except wire.WireError:
             return
         now = time.monotonic()
-        if order.sequence > self._last_order and now - self._ordered >= ORDER_SECONDS:
-            self._last_order, self._ordered = order.sequence, now
+        refill = (now - self._allowed_at) * ORDERS_PER_SECOND
+        self._allowance, self._allowed_at = min(ORDERS_AT_ONCE, self._allowance + refill), now
+        if order.sequence > self._last_order and self._allowance >= 1.0:
+            self._allowance -= 1.0
+            self._last_order = order.sequence
             self._callbacks.order(order)
 
     def _disconnect(self, state: str) -> None:

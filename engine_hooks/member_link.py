@@ -22,6 +22,7 @@ from engine_hooks.allocator import AllocatorRow, HistoryRow, MemoryEvent
 from engine_hooks.auth import Session
 from engine_hooks.guard import Guard
 from engine_hooks.identity import Identity
+from engine_hooks.levers.desk import LeverDesk
 from engine_hooks.link import STARTING, AgentLink, LinkCallbacks
 from engine_hooks.members import FrontendRow, MemberReport, WorkerRow
 from engine_hooks.settings import Settings
@@ -44,15 +45,24 @@ class MemberLink:
     """Tells the agent about ``owner``, whose end ends the link. ``read`` returns its row now, None while it has none.
 
     ``read`` must not hold ``owner``; it runs on the side thread. ``probe``: the allocator of a
-    process that uses a device; of several members of one process, one tells of it.
+    process that uses a device; of several members of one process, one tells of it. ``desk``: its levers, which are
+    pulled on the side thread.
     """
 
     def __init__(
-        self, owner: Any, identity: Identity, settings: Settings, read: Read, probe: Probe | None = None
+        self,
+        owner: Any,
+        identity: Identity,
+        settings: Settings,
+        read: Read,
+        probe: Probe | None = None,
+        *,
+        desk: LeverDesk | None = None,
     ) -> None:
         self.read = read
         self._identity = identity
         self._probe = probe
+        self._desk = desk
         self._fresh = True  # the agent has not heard of what happened before it came
         self._last: MemberReport | None = None
         self._guard = Guard()
@@ -100,9 +110,14 @@ class MemberLink:
 
     def _hello(self, session: Session) -> wire.Hello:
         audit = wire.Support(ok=False, reason="not an engine core")
-        return self._identity.hello(session, None, audit, PERIOD_SECONDS)
+        levers, in_force = (self._desk.rows(), self._desk.in_force()) if self._desk is not None else ((), ())
+        return self._identity.hello(session, None, audit, PERIOD_SECONDS, levers=levers, in_force=in_force)
 
     def _order(self, order: wire.Order) -> None:
+        if order.kind == wire.LEVER and order.action is not None and self._desk is not None:
+            self._link.send(self._desk.execute(order.action, 0.0))
+            self._next = 0.0  # what is in force has changed
+            return
         detail = self._guard.run("order", self._refusal, order)
         detail = "the hook that takes orders failed" if detail is None else detail
         self._link.send(wire.OrderResult(sequence=order.sequence, ok=not detail, detail=detail))
@@ -122,6 +137,9 @@ class MemberLink:
 
     def _tick(self) -> MemberReport | None:
         now = time.monotonic()
+        if self._desk is not None:
+            for result in self._desk.tick():
+                self._link.send(result)
         if self._probe is not None and self._probe.claim(self):
             self._guard.run("history", self._probe.tick, now)  # an agent that has gone must not leave a recording on
         if now < self._next or not self._link.up:
@@ -140,6 +158,7 @@ class MemberLink:
             allocator=allocator,
             events=events,
             history=history,
+            in_force=self._desk.in_force() if self._desk is not None else (),
         )
         self._last = report
         return report

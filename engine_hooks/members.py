@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 from engine_hooks.allocator import MAX_EVENTS, AllocatorRow, HistoryRow, MemoryEvent
+from engine_hooks.levers.orders import MAX_LEVERS, LeaseRow
 from engine_hooks.wire_types import Message, Name
 
 CORE, WORKER, FRONTEND, TORCH = "core", "worker", "frontend", "torch"
@@ -52,6 +53,7 @@ class MemberReport(Message, frozen=True, kw_only=True):
     """A member at ``monotonic`` (CLOCK_MONOTONIC seconds). ``resident_bytes``: this process's own memory in RAM, pages
     that it shares with others included. ``allocator``: torch's, in a worker and in a process that called
     ``engine_hooks.torch.attach``; ``events`` and ``history``: only in reports that have something new of it.
+    ``in_force``: what it has been ordered and is held to now.
     """
 
     monotonic: float
@@ -61,3 +63,4 @@ class MemberReport(Message, frozen=True, kw_only=True):
     allocator: AllocatorRow | None = None
     events: Annotated[tuple[MemoryEvent, ...], msgspec.Meta(max_length=MAX_EVENTS)] = ()
     history: HistoryRow | None = None
+    in_force: Annotated[tuple[LeaseRow, ...], msgspec.Meta(max_length=MAX_LEVERS)] = ()

@@ -27,7 +27,8 @@ class Settings:
     None takes the served model's name. ``pin_seconds``: after what time blocks that an unknown connector may hold count
     as leaked. ``plain_request_ids``: show ids of requests and sessions as they are, not their hashes. ``tenants``: how
     requests get a tenant and a session. ``snapshot_dir``: where the allocator's segments are written when an allocation
-    fails; None: nowhere. ``history``: whether the agent may have allocations recorded for a while.
+    fails; None: nowhere. ``history``: whether the agent may have allocations recorded for a while. ``levers``: those
+    that this process obeys; none unless it is told.
     """
 
     enabled: bool
@@ -40,6 +41,7 @@ class Settings:
     tenants: TenantSettings = field(default_factory=TenantSettings)
     snapshot_dir: Path | None = None
     history: bool = False
+    levers: frozenset[str] = frozenset()
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str] | None = None) -> Settings:
@@ -57,6 +59,7 @@ class Settings:
             tenants=TenantSettings.from_environment(env),
             snapshot_dir=_folder("KVTIDE_SNAPSHOT_DIR", env.get("KVTIDE_SNAPSHOT_DIR", "")),
             history=_is_on(env.get("KVTIDE_HISTORY", "")),
+            levers=frozenset(word.strip() for word in env.get("KVTIDE_LEVERS", "").split(",") if word.strip()),
         )
 
 

@@ -14,7 +14,7 @@ and counts unknown fields and kinds, so that either side can be newer. The conve
                             Report and no Detail
     engine -> Heartbeat   from the side thread, while the engine's own thread is silent
     agent  -> SignedOrder
-    engine -> OrderResult
+    engine -> OrderResult, or ActionResult for a lever; the latter also when a lease has run out
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from engine_hooks.detail import Detail
+from engine_hooks.levers.orders import MAX_LEVERS, ActionOrder, ActionResult, LeaseRow, LeverRow
 from engine_hooks.members import MemberReport
 from engine_hooks.wire_types import MAX_HOOKS, Blocks, Message, Name, Text
 
@@ -34,7 +35,7 @@ from engine_hooks.wire_types import MAX_HOOKS, Blocks, Message, Name, Text
 DEFAULT_SOCKET = Path("/run/kvtide/agent.sock")
 KEY_NAME = "agent.key"
 
-HISTORY = "history"  # the kind of an order
+CHECK, HISTORY, LEVER = "check", "history", "lever"  # the kinds of an order
 
 WIRE_VERSION = 1
 MAX_FRAME_BYTES = 64 * 1024
@@ -112,7 +113,8 @@ class Hello(Message, frozen=True, kw_only=True):
     process's own view; the agent knows its own view from the kernel; ``parent_pid`` tells whose child a member is, 0
     where it is not said. ``started_at`` is Unix time in seconds. ``world_size``: workers of this data-parallel rank,
     on all nodes; ``local_world_size``: those of them on this node. Both are 0 where the hooks can't tell.
-    ``in_process``: the engine runs inside its caller's loop, and reports only while it steps.
+    ``in_process``: the engine runs inside its caller's loop, and reports only while it steps. ``levers``: what this
+    process can be asked to do; ``in_force``: what an agent before this one has asked for and is still held to.
     """
 
     name: Name
@@ -139,6 +141,8 @@ class Hello(Message, frozen=True, kw_only=True):
     pipeline_parallel_size: int = 1
     world_size: int = 0
     local_world_size: int = 0
+    levers: Annotated[tuple[LeverRow, ...], msgspec.Meta(max_length=MAX_LEVERS)] = ()
+    in_force: Annotated[tuple[LeaseRow, ...], msgspec.Meta(max_length=MAX_LEVERS)] = ()
 
 
 class PoolReport(Message, frozen=True, kw_only=True):
@@ -184,7 +188,9 @@ class HookReport(Message, frozen=True, kw_only=True):
 
 
 class Report(Message, frozen=True, kw_only=True):
-    """The engine's counters at ``monotonic`` (CLOCK_MONOTONIC seconds), taken between two steps."""
+    """The engine's counters at ``monotonic`` (CLOCK_MONOTONIC seconds), taken between two steps. ``in_force``: what it
+    has been ordered and is held to now.
+    """
 
     sequence: int
     monotonic: float
@@ -194,6 +200,7 @@ class Report(Message, frozen=True, kw_only=True):
     requests: int
     pool: PoolReport | None
     hooks: HookReport
+    in_force: Annotated[tuple[LeaseRow, ...], msgspec.Meta(max_length=MAX_LEVERS)] = ()
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
@@ -204,12 +211,13 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
 class Order(Message, frozen=True, kw_only=True):
     """What the agent asks of an engine. ``check``: audit now and report. ``history``: record allocations for
-    ``seconds``; only members whose environment allows it obey.
+    ``seconds``; only members whose environment allows it obey. ``lever``: what ``action`` says.
     """
 
     sequence: int
     kind: str
     seconds: float = 0.0
+    action: ActionOrder | None = None
 
 
 class SignedOrder(Message, frozen=True, kw_only=True):
@@ -238,6 +246,7 @@ KINDS: dict[str, type[Message]] = {
     "heartbeat": Heartbeat,
     "order": SignedOrder,
     "result": OrderResult,
+    "action": ActionResult,
 }
 _NAMES = {cls: name for name, cls in KINDS.items()}
 

@@ -6,6 +6,7 @@ them go only a deque of orders and attributes that one thread writes and the oth
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -19,6 +20,8 @@ from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.core.audit import SLICE_SECONDS
 from engine_hooks.core.delayed import transfer_id
 from engine_hooks.core.how_ended import HowEnded
+from engine_hooks.core.levers.context import LeverContext
+from engine_hooks.core.levers.registry import LEVERS
 from engine_hooks.core.observers import Context, Observer, Section, UnsupportedError
 from engine_hooks.core.registry import OBSERVERS
 from engine_hooks.core.taps import Taps
@@ -26,6 +29,7 @@ from engine_hooks.core.view import SchedulerView
 from engine_hooks.detail import Detail
 from engine_hooks.guard import Guard
 from engine_hooks.identity import Identity
+from engine_hooks.levers.desk import LeverDesk, build
 from engine_hooks.link import AgentLink, LinkCallbacks
 from engine_hooks.settings import Settings
 from engine_hooks.wire_types import Message
@@ -47,6 +51,7 @@ class EngineReporter:
     """Watches one EngineCore and tells the agent. ``wake`` puts our sentinel into the engine's input queue."""
 
     def __init__(self, engine: Any, settings: Settings, wake: Callable[[], None] | None) -> None:
+        self._engine = engine
         self._wake = wake
         self._waking = False
         self._guard = Guard()
@@ -61,7 +66,7 @@ class EngineReporter:
         self._asked: Generator[None, None, Section] | None = None  # the section that is being made in pieces
         self._detail_seconds = self._detail_began = 0.0  # what the last one cost, and when it was begun
         self._unsupported: dict[str, str] = {}
-        self._orders: deque[wire.Order] = deque(maxlen=MAX_ORDERS)
+        self._orders: deque[tuple[wire.Order, float]] = deque(maxlen=MAX_ORDERS)  # with when each came
         self._sequence = 0
         self._steps = 0
         self._hook_seconds = 0.0
@@ -72,6 +77,7 @@ class EngineReporter:
         self._audit_wants_more = False
         self._rested = True
         self._pool_info = self._view.pool_info()
+        self._desk = LeverDesk(self._identity.instance, {}, unsupported={}, allowed=(), guard=self._guard, clock=clock)
         self._link = AgentLink(settings, LinkCallbacks(self._hello, self._order, self._tick, self._request_report))
 
     def start(self) -> None:
@@ -91,6 +97,7 @@ class EngineReporter:
             self._guard.run(make.HOOK, self._observe, make, context)
         self._guard.run("taps", self._taps.install)
         self._unsupported.update(self._taps.missing)
+        self._guard.run("levers", self._open_desk, context)
         self._link.start()
 
     def _observe(self, make: type[Observer], context: Context) -> None:
@@ -98,6 +105,21 @@ class EngineReporter:
             self._observers[make.SECTION] = make(context)
         except UnsupportedError as reason:
             self._unsupported[make.SECTION] = str(reason)
+
+    def _open_desk(self, context: Context) -> None:
+        scheduler, view, guard, settings = context.scheduler, context.view, context.guard, context.settings
+        own = LeverContext(
+            self._engine, scheduler, view, self._taps, self._accounts, self._observers, guard, settings, clock
+        )
+        levers, unsupported = build((make.NAME, functools.partial(make, own)) for make in LEVERS)
+        self._desk = LeverDesk(
+            self._identity.instance,
+            levers,
+            unsupported=unsupported,
+            allowed=settings.levers,
+            guard=guard,
+            clock=clock,
+        )
 
     def close(self) -> None:
         """Say nothing more. The wrappers stay: they only count."""
@@ -136,7 +158,11 @@ class EngineReporter:
     def _work(self, now: float, *, force: bool = False) -> None:
         woken = force  # no step follows for a while: what is to be told is told now
         while self._orders:
-            self._execute(self._orders.popleft())
+            self._execute(*self._orders.popleft())
+            force = True
+        if now >= self._desk.next_expiry:
+            for result in self._desk.tick():
+                self._link.send(result)
             force = True
         self._guard.run("counters", self._accounts.observe_step)
         # Coming to rest is told at once: the next step may be hours away.
@@ -162,13 +188,16 @@ class EngineReporter:
         if self._sections is not None or (self._link.up and now >= self._next_detail):
             self._guard.run("detail", self._advance_detail, now, at_once=resting or woken)
         pending = self._audit_wants_more or self._sections is not None or "counters" in self._guard.off
-        self._due = 0.0 if pending else min(self._next_check, self._next_report)
+        self._due = 0.0 if pending else min(self._next_check, self._next_report, self._desk.next_expiry)
 
     def _resting(self) -> bool:
         return not self._view.scheduler.requests
 
-    def _execute(self, order: wire.Order) -> None:
-        if order.kind == "check":
+    def _execute(self, order: wire.Order, came: float) -> None:
+        if order.kind == wire.LEVER and order.action is not None:
+            self._link.send(self._desk.execute(order.action, clock() - came))
+            return
+        if order.kind == wire.CHECK:
             self._accounts.request_audit()
             result = wire.OrderResult(sequence=order.sequence, ok=True)
         else:
@@ -194,6 +223,7 @@ class EngineReporter:
                     hook_seconds=self._hook_seconds + self._accounts.ledger_seconds + self._taps.seconds,
                     step_seconds=self._step_seconds,
                 ),
+                in_force=self._desk.in_force(),
             )
         )
 
@@ -255,10 +285,14 @@ class EngineReporter:
     # -- the link's side thread ---------------------------------------------------------------------------
 
     def _hello(self, session: Session) -> wire.Hello:
-        return self._identity.hello(session, self._pool_info, self._accounts.support, IDLE_PERIOD)
+        desk = self._desk
+        support = self._accounts.support
+        return self._identity.hello(
+            session, self._pool_info, support, IDLE_PERIOD, levers=desk.rows(), in_force=desk.in_force()
+        )
 
     def _order(self, order: wire.Order) -> None:
-        self._orders.append(order)
+        self._orders.append((order, clock()))
         self._wake_engine()
 
     def _request_report(self) -> None:

@@ -34,13 +34,10 @@ def test_orders_that_come_too_fast_are_ignored(listener: Listener, start_link: S
     assert recorder.orders.get(timeout=PATIENCE).sequence == 1
     peer.sock.close()
     listener.accept()  # it has come back, so it has read all that was sent
-    assert recorder.orders.qsize() < 20
+    assert recorder.orders.qsize() < 40
 
 
-def test_only_signed_and_new_orders_are_delivered_once(
-    listener: Listener, start_link: StartLink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("engine_hooks.link.ORDER_SECONDS", 0.0)
+def test_only_signed_and_new_orders_are_delivered_once(listener: Listener, start_link: StartLink) -> None:
     recorder = Recorder()
     start_link(recorder)
     peer = listener.accept()

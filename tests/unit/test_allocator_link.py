@@ -30,7 +30,7 @@ from tests.unit.support import KEY, Listener, Peer, eventually, settings_for
 def torch(monkeypatch: pytest.MonkeyPatch) -> FakeTorch:
     found = FakeTorch(AllocatorBed(capacity=1024 * MIB))
     monkeypatch.setitem(sys.modules, "torch", found)
-    monkeypatch.setattr(link, "ORDER_SECONDS", 0.0)
+    monkeypatch.setattr(link, "ORDERS_AT_ONCE", 1e9)
     monkeypatch.setattr(probe_module, "_probes", [])
     monkeypatch.setattr(process, "_attachments", [])
     return found

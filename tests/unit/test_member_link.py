@@ -79,8 +79,7 @@ def test_it_comes_back_and_speaks_at_once(listener: Listener, settings: Any) -> 
     detach(owner)
 
 
-def test_it_takes_no_orders(listener: Listener, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine_hooks.link.ORDER_SECONDS", 0.0)
+def test_it_takes_no_orders(listener: Listener, settings: Any) -> None:
     owner, _link = start(settings, role="frontend")
     peer = listener.accept()
     session, _ = peer.shake_hands()

@@ -36,6 +36,10 @@ def _values(hint: object) -> st.SearchStrategy[object]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated and arguments[0] is int:
         return st.integers(arguments[1].ge, arguments[1].le)
+    if origin is typing.Annotated and arguments[0] is float:
+        return st.floats(arguments[1].ge, arguments[1].le)
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
     if origin is typing.Annotated:
         found = _values(arguments[0])
     elif origin in {types.UnionType, typing.Union}:

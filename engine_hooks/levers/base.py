@@ -1,0 +1,64 @@
+"""What a lever is. One file each; the engine core's are in ``engine_hooks/core/levers``, an API server's in
+``engine_hooks/frontend``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine_hooks.levers.orders import Arguments
+
+
+class RefusedError(Exception):
+    """A lever will not do it; ``code`` is one of :data:`engine_hooks.levers.orders.CODES`, the text is for people."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a lever did: ``effect`` in named numbers. ``undo`` takes it back and returns what that did; None where
+    there is nothing to take back, and then no lease.
+    """
+
+    effect: dict[str, int | float] = field(default_factory=dict)
+    undo: Callable[[], dict[str, int | float]] | None = None
+    detail: str = ""
+
+
+class Lever(Protocol):
+    """One thing that can be done to this process, on the thread that owns what it changes.
+
+    The constructor takes what the lever works on and raises :class:`RefusedError` with ``unsupported`` where this
+    vLLM lacks it: probed once, never by version.
+    """
+
+    NAME: str
+
+    def would(self, arguments: Arguments) -> dict[str, int | float]:
+        """Return what :meth:`apply` would do now, in its terms, and change nothing; raises :class:`RefusedError`."""
+        ...
+
+    def apply(self, arguments: Arguments) -> Done:
+        """Do it, all or none; raises :class:`RefusedError`. Whatever else it raises, nothing has been changed."""
+        ...
+
+
+def number(arguments: Arguments, name: str, low: float, high: float, default: float | None = None) -> float:
+    """Return a numeric argument within ``low..high``; raises :class:`RefusedError`."""
+    value: Any = arguments.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise RefusedError("bad_argument", f"{name}: {str(value)[:40]!r}: must be a number in {low:g}..{high:g}")
+    return value
+
+
+def whole(arguments: Arguments, name: str, low: int, high: int, default: int | None = None) -> int:
+    """Return an integer argument within ``low..high``; raises :class:`RefusedError`."""
+    value = number(arguments, name, low, high, default)
+    if value != int(value):
+        raise RefusedError("bad_argument", f"{name}: {value!r}: must be a whole number in {low}..{high}")
+    return int(value)
