@@ -16,6 +16,8 @@ DEMO_SECONDS ?=
 PYTEST_ARGS ?=
 # Passed on to `make score`: --quick, --tuning, --misses, --only TEXT
 SCORE_ARGS ?=
+# Passed on to `make chaos`: --seconds N, --seed N
+CHAOS_ARGS ?=
 export PYTHON TORCH_PIP_ARGS DEMO_SECONDS
 
 AGENT := .venv/agent
@@ -34,7 +36,8 @@ locked = mkdir -p build; exec 9>build/setup.lock; \
 	flock -n 9 || { echo '[kvtide] another make is setting up: waiting for it'; flock 9; }; \
 	$(MAKE) -s $(1)
 
-.PHONY: help setup agent-env engine-env model demo test compat compat-ends check generate bench score clean distclean
+.PHONY: help setup agent-env engine-env model demo test chaos compat compat-ends check generate bench score clean \
+	distclean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -44,6 +47,7 @@ help: ## List the targets
 	@echo '  DEMO_SECONDS=60        how long the demo runs'
 	@echo '  PYTEST_ARGS=-x         passed on to pytest'
 	@echo '  SCORE_ARGS=--quick     passed on to the score'
+	@echo '  CHAOS_ARGS=--seconds=60  passed on to the chaos'
 
 setup: ## Make both environments and the tiny model (3-5 min once, then no time)
 	@$(call locked,$(AGENT_STAMP) $(PLUGINS_STAMP) $(MODEL_STAMP))
@@ -60,11 +64,18 @@ model: ## Build the tiny model, build/tiny-model
 demo: setup ## Show kvtide at work on a real vLLM server
 	@$(AGENT)/bin/python -m tests.bed.demo
 
+# The first two side by side, for each uses one core; the last alone, for it measures what real servers do.
 test: setup ## Run all tests: unit, engine, e2e
 	@failed=0; \
-	suite() { echo "[kvtide] tests/$$1"; $$2/bin/python -m pytest tests/$$1 $(PYTEST_ARGS) || failed=1; }; \
-	suite unit $(AGENT); suite engine $(ENGINE); suite e2e $(AGENT); \
+	suite() { echo "[kvtide] tests/$$1"; $$2/bin/python -m pytest tests/$$1 $(PYTEST_ARGS) || return 1; }; \
+	suite engine $(ENGINE) >build/test-engine.log 2>&1 & \
+	suite unit $(AGENT) || failed=1; \
+	wait $$! || failed=1; cat build/test-engine.log; \
+	suite e2e $(AGENT) || failed=1; \
 	exit $$failed
+
+chaos: setup ## Pull levers at random on a real engine for ten minutes: no token may differ
+	@$(AGENT)/bin/python -m tests.bed.chaos $(CHAOS_ARGS)
 
 compat: setup ## Run the hook tests on every vLLM of constraints/compat.txt, write docs/compatibility.md (2.5 GB to fetch)
 	@$(ENGINE)/bin/python -m tests.compat.run

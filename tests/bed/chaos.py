@@ -1,0 +1,235 @@
+"""Levers pulled at random on a real engine that serves: what survives must be token for token what it is without.
+
+``python -m tests.bed.chaos --seconds 600`` (``make chaos``) plays for so long, half of it with asynchronous scheduling
+and half without, and ends with 1 when a token differs, a block is lost, or the engine died.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from engine_hooks.levers.orders import ActionResult
+from tests.bed.engine import EngineServer
+from tests.bed.load import FIRST_TOKEN, LAST_TOKEN
+from tests.bed.orders import Orders
+
+BLOCKS = 300
+PROMPTS = 24
+CONCURRENCY = 12
+ALLOWED = (200, 429, 503)  # what a client may see while levers are pulled
+
+Arguments = dict[str, Any]
+
+# What each lever is asked for. Those of the front end and of several ranks have tests of their own.
+ARGUMENTS: dict[str, Callable[[random.Random], Arguments]] = {
+    "watermark": lambda draw: {"ratio": draw.uniform(0.0, 0.6)},
+    "active_cap": lambda draw: {"factor": draw.choice((0.5, 0.8))},
+    "batch_tokens": lambda draw: {"factor": draw.choice((0.3, 0.8))},
+    "evict_idle": lambda draw: {"idle_seconds": 0.0, "blocks": draw.randint(1, 200)},
+    "hold_hot": lambda _: {},
+    "reclaim_orphans": lambda _: {"age_seconds": 0.0},
+    "preempt": lambda draw: {"requests": draw.randint(1, 4), "cap": True},
+    "pause": lambda _: {},
+    "reset_prefix": lambda _: {},
+    "end_zombies": lambda _: {"seconds": 30.0},
+}
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came back for one request: ``tokens`` is None unless it was served to its end."""
+
+    status: int
+    tokens: tuple[int, ...] | None
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Played:
+    """How it went. ``differ``: prompts with other tokens than in the quiet run; ``codes``: answers of levers."""
+
+    served: int = 0
+    refused: int = 0
+    differ: list[int] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+    codes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def prompts(seed: int = 0) -> list[tuple[list[int], int]]:
+    """Return prompts as token ids, with how much each shall generate; some share a beginning."""
+    draw = random.Random(seed)
+    shared = [draw.randint(FIRST_TOKEN, LAST_TOKEN) for _ in range(96)]
+    found = []
+    for number in range(PROMPTS):
+        own = [draw.randint(FIRST_TOKEN, LAST_TOKEN) for _ in range(draw.randint(20, 400))]
+        found.append(((shared if number % 2 else []) + own, draw.randint(40, 300)))
+    return found
+
+
+async def ask(client: httpx2.AsyncClient, prompt: list[int], tokens: int) -> Answer:
+    """Send one greedy request and return what comes back."""
+    body = {
+        "model": "tiny",
+        "prompt": prompt,
+        "max_tokens": tokens,
+        "temperature": 0.0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    }
+    response = await client.post("/v1/completions", json=body)
+    if response.status_code != 200:
+        return Answer(response.status_code, None, response.text[:200])
+    choice = response.json()["choices"][0]
+    whole = choice["finish_reason"] == "length"
+    return Answer(200, tuple(choice["token_ids"]) if whole else None, str(choice["finish_reason"]))
+
+
+async def serve_all(url: str, wanted: Iterator[int], take: Callable[[int, Answer], None]) -> None:
+    """Send the prompts of these numbers, a dozen at a time; ``take`` gets each answer."""
+    known = prompts()
+    limits = httpx2.Limits(max_connections=CONCURRENCY, max_keepalive_connections=0)
+    async with httpx2.AsyncClient(base_url=url, timeout=120.0, limits=limits, trust_env=False) as client:
+
+        async def worker() -> None:
+            for number in wanted:
+                take(number, await ask(client, *known[number]))
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CONCURRENCY):
+                group.create_task(worker())
+
+
+def quiet(url: str) -> dict[int, tuple[int, ...]]:
+    """Return the tokens of each prompt with no lever pulled."""
+    found: dict[int, tuple[int, ...]] = {}
+
+    def take(number: int, answer: Answer) -> None:
+        if answer.tokens is None:
+            raise RuntimeError(f"prompt {number} was not served: {answer}")
+        found[number] = answer.tokens
+
+    asyncio.run(serve_all(url, iter(range(PROMPTS)), take))
+    return found
+
+
+def play(orders: Orders, url: str, expected: dict[int, tuple[int, ...]], seconds: float, seed: int) -> Played:
+    """Serve for ``seconds`` while levers are pulled at random; return how it went."""
+    played, stop = Played(), threading.Event()
+    puller = threading.Thread(target=_pull, args=(orders, played, stop, random.Random(seed)))
+
+    def take(number: int, answer: Answer) -> None:
+        if answer.status not in ALLOWED:
+            played.strange.append(f"prompt {number}: {answer}")
+        if answer.tokens is None:
+            played.refused += 1
+            return
+        played.served += 1
+        if answer.tokens != expected[number]:
+            played.differ.append(number)
+
+    puller.start()
+    try:
+        asyncio.run(serve_all(url, _numbers(seconds, seed), take))
+    finally:
+        stop.set()
+        puller.join()
+    return played
+
+
+def _numbers(seconds: float, seed: int) -> Iterator[int]:
+    draw, until = random.Random(seed), time.monotonic() + seconds
+    while time.monotonic() < until:
+        yield draw.randrange(PROMPTS)
+
+
+def _pull(orders: Orders, played: Played, stop: threading.Event, draw: random.Random) -> None:
+    levers = [row.lever for row in orders.engine().levers if row.ok and row.lever in ARGUMENTS]
+    held: list[tuple[str, str]] = []
+    number = 0
+    while not stop.is_set() and levers:
+        number += 1
+        try:
+            result = _one(orders, draw, levers, held, number)
+        except (TimeoutError, RuntimeError) as error:
+            played.strange.append(repr(error))
+            return
+        played.codes[result.lever, result.code] += 1
+        stop.wait(draw.uniform(0.05, 0.5))
+
+
+def _one(
+    orders: Orders, draw: random.Random, levers: Sequence[str], held: list[tuple[str, str]], number: int
+) -> ActionResult:
+    if held and draw.random() < 0.4:
+        lever, action = held[draw.randrange(len(held))]
+        op = draw.choice(("undo", "renew", "amend"))
+        arguments = ARGUMENTS[lever](draw) if op == "amend" else {}
+        result = orders.order(op, lever, action=action, lease_seconds=draw.uniform(0.5, 3.0), **arguments)
+    else:
+        lever, action = draw.choice(levers), f"chaos-{number}"
+        op = "try" if draw.random() < 0.1 else "apply"
+        lease = draw.uniform(0.5, 3.0)
+        result = orders.order(op, lever, action=action, lease_seconds=lease, **ARGUMENTS[lever](draw))
+        if result.in_force:
+            held.append((lever, action))
+    if not result.in_force and (lever, action) in held:
+        held.remove((lever, action))
+    return result
+
+
+def at_rest(orders: Orders) -> bool:
+    """Whether nothing runs, nothing is in force, and the accounts are clean."""
+    engine = orders.engine()
+    pool = engine.pool
+    clean = pool is not None and (pool.held, pool.orphaned, pool.over_freed) == (0, 0, 0)
+    return clean and not engine.in_force and not engine.waiting and engine.running == 0
+
+
+def engine_arguments(asynchronous: bool) -> tuple[str, ...]:
+    """Return vLLM's arguments for either kind of scheduling."""
+    return ("--async-scheduling",) if asynchronous else ("--no-async-scheduling",)
+
+
+def main() -> int:
+    """Play, tell how it went, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bed.chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0, help="how long to pull levers in all")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    failed = False
+    for asynchronous in (True, False):
+        with tempfile.TemporaryDirectory(prefix="kvtide-") as name:
+            place = Path(name)
+            with Orders(place) as orders:
+                env = {**orders.engine_env(), "KVTIDE_LEVERS": ",".join(ARGUMENTS)}
+                log, args = place / "engine.log", engine_arguments(asynchronous)
+                with EngineServer(log, num_blocks=BLOCKS, args=args, env=env) as engine:
+                    engine.wait_ready()
+                    orders.wait_live()
+                    played = play(orders, engine.url, quiet(engine.url), options.seconds / 2, options.seed)
+                    orders.wait(lambda: at_rest(orders), 20.0)
+        print(f"[chaos] {'asynchronous' if asynchronous else 'synchronous'} scheduling:", flush=True)
+        print(f"[chaos]   {played.served} served, {played.refused} refused, {len(played.differ)} with other tokens")
+        for (lever, code), count in sorted(played.codes.items()):
+            print(f"[chaos]   {lever}: {code} {count}")
+        for line in played.strange:
+            print(f"[chaos]   strange: {line}")
+        failed = failed or bool(played.differ or played.strange)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
