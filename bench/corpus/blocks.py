@@ -15,7 +15,7 @@ ENGINE = Subject(scope="engine", engine="m")
 _SHORT = 9 * MINUTE
 _ENDINGS = ("aborted_front_end", "aborted_engine", "connector_failure", "error")
 # A leak takes the pool away from those who need it, in the end.
-_OF_LEAK = frozenset({"kv_pressure", "preemption_thrash", "kv_stall"})
+OF_LEAK = frozenset({"kv_pressure", "preemption_thrash", "kv_stall"})
 
 
 def lose(engine: Engine, rng: Random, blocks: int, t: float, ending: str = "") -> None:
@@ -46,7 +46,7 @@ def _leak(rng: Random, least: int, most: int, every: float) -> Made:
                 lose(node.engine, rng, rng.randint(least, most), due[0])
             due[0] += rng.expovariate(1 / every)
 
-    return Made(node.run(act), (Label("kv_orphan", clock.monotonic(onset), None, ENGINE, 20.0, _OF_LEAK),))
+    return Made(node.run(act), (Label("kv_orphan", clock.monotonic(onset), None, ENGINE, 20.0, OF_LEAK),))
 
 
 def leak_of_one_block(rng: Random) -> Made:
@@ -111,9 +111,7 @@ def delayed_past_lease(rng: Random) -> Made:
     def act(tick: Tick) -> None:
         node.engine.delayed = _delayed(tick, since, lease, rate, 300.0)
 
-    return Made(
-        node.run(act), (Label("kv_delayed_free", clock.monotonic(since + lease), None, ENGINE, 60.0, _OF_LEAK),)
-    )
+    return Made(node.run(act), (Label("kv_delayed_free", clock.monotonic(since + lease), None, ENGINE, 60.0, OF_LEAK),))
 
 
 def delayed_without_end(rng: Random) -> Made:
@@ -125,7 +123,7 @@ def delayed_without_end(rng: Random) -> Made:
     def act(tick: Tick) -> None:
         node.engine.delayed = _delayed(tick, since, None, rate, 400.0)
 
-    return Made(node.run(act), (Label("kv_delayed_free", clock.monotonic(since), None, ENGINE, 15 * MINUTE, _OF_LEAK),))
+    return Made(node.run(act), (Label("kv_delayed_free", clock.monotonic(since), None, ENGINE, 15 * MINUTE, OF_LEAK),))
 
 
 def delayed_inside_lease(rng: Random) -> Made:
@@ -183,13 +181,13 @@ def pinned_for_long(rng: Random) -> Made:
         if age >= limit and not node.engine.orphans:
             lose(node.engine, rng, references, tick.t, "unknown")
 
-    implied = frozenset({"kv_orphan", *_OF_LEAK})
+    implied = frozenset({"kv_orphan", *OF_LEAK})
     ended = clock.monotonic(since + limit)
     return Made(
         node.run(act),
         (
             Label("kv_pinned", clock.monotonic(since), ended, ENGINE, limit, implied),
-            Label("kv_orphan", ended, None, ENGINE, 20.0, frozenset({"kv_pinned", *_OF_LEAK})),
+            Label("kv_orphan", ended, None, ENGINE, 20.0, frozenset({"kv_pinned", *OF_LEAK})),
         ),
     )
 
@@ -224,12 +222,12 @@ def residue(rng: Random) -> Made:
             lose(node.engine, rng, each, next_at[0], "aborted_engine")
             next_at[0] += rng.expovariate(1 / pace)
 
-    implied = frozenset({"kv_orphan", *_OF_LEAK})
+    implied = frozenset({"kv_orphan", *OF_LEAK})
     due = 60.0 + 4 * pace * (1 + due_blocks / each)
     return Made(
         node.run(act),
         (
-            Label("kv_orphan", clock.monotonic(onset), None, ENGINE, 20.0, frozenset({"spec_residue", *_OF_LEAK})),
+            Label("kv_orphan", clock.monotonic(onset), None, ENGINE, 20.0, frozenset({"spec_residue", *OF_LEAK})),
             Label("spec_residue", clock.monotonic(onset), None, ENGINE, due, implied),
         ),
     )
@@ -258,7 +256,7 @@ RECIPES = (
     Recipe("delayed without end", "blocks", "kv_delayed_free", delayed_without_end, 2, 5),
     Recipe("pinned for long", "blocks", "kv_pinned", pinned_for_long, 0, 12, unseen=True),
     Recipe("residue of drafts", "blocks", "spec_residue", residue, 4, 12),
-    Recipe("delayed inside its lease", "blocks", "", delayed_inside_lease, 2, 12),
-    Recipe("pinned in passing", "blocks", "", pinned_in_passing, 2, 12),
-    Recipe("interrupted cleanly", "blocks", "", interrupted_cleanly, 2, 8),
+    Recipe("delayed inside its lease", "blocks", "", delayed_inside_lease, 2, 14),
+    Recipe("pinned in passing", "blocks", "", pinned_in_passing, 2, 14),
+    Recipe("interrupted cleanly", "blocks", "", interrupted_cleanly, 2, 10),
 )

@@ -13,10 +13,10 @@ from bench.corpus.torch import GIB, MIB
 
 GPU = Subject(scope="gpu", gpu="0")
 ENGINE = Subject(scope="engine", engine="m")
-_OF_FULL = frozenset({"over_budget", "rank_imbalance", "device_growth"})
+OF_FULL = frozenset({"over_budget", "rank_imbalance", "device_growth"})
 
 
-def _room(node: Serving, gpu: int = 0) -> int:
+def room(node: Serving, gpu: int = 0) -> int:
     """Bytes of a GPU that are free now."""
     card = node.cards[gpu]
     booked = sum(torch.booked for torch in node.workers["m"] if torch.gpu == card.gpu)
@@ -25,7 +25,7 @@ def _room(node: Serving, gpu: int = 0) -> int:
 
 def context_grows(rng: Random) -> Made:
     """Memory beside torch's, of the engine's own process, grows for hours: communicators, libraries' workspaces."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4)
     torch, onset = node.workers["m"][0], rng.uniform(1.0, 2.0) * HOUR
     context, per_hour = torch.context, rng.uniform(0.01, 0.02) * node.cards[0].total
@@ -33,13 +33,13 @@ def context_grows(rng: Random) -> Made:
     def act(tick: Tick) -> None:
         torch.context = context + int(max(0.0, tick.t - onset) / HOUR * per_hour) // (2 * MIB) * 2 * MIB
 
-    label = Label("device_growth", clock.monotonic(onset), None, GPU, 2.5 * HOUR, _OF_FULL)
+    label = Label("device_growth", clock.monotonic(onset), None, GPU, 2.5 * HOUR, OF_FULL)
     return Made(node.run(act), (label,))
 
 
 def nobody_grows(rng: Random) -> Made:
     """What nobody is named for grows in steps: registered transfer memory that the driver books on no process."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4)
     card, onset = node.cards[0], rng.uniform(1.0, 2.0) * HOUR
     step = int(rng.uniform(0.0008, 0.002) * card.total)
@@ -50,7 +50,7 @@ def nobody_grows(rng: Random) -> Made:
             next_at[0] += pace
             card.rest += step
 
-    label = Label("device_growth", clock.monotonic(onset), None, GPU, 2.5 * HOUR, _OF_FULL)
+    label = Label("device_growth", clock.monotonic(onset), None, GPU, 2.5 * HOUR, OF_FULL)
     return Made(node.run(act), (label,))
 
 
@@ -63,8 +63,8 @@ def neighbour(rng: Random) -> Made:
     def act(tick: Tick) -> None:
         if tick.t >= onset:
             if pid not in node.cards[0].foreign:
-                node.cards[0].foreign[pid] = max(0, _room(node) - 90 * MIB)
-            if rng.random() < 1 / 12:
+                node.cards[0].foreign[pid] = max(0, room(node) - 90 * MIB)
+            if rng.random() < clock.period / 20:
                 torch.retries += 1
 
     label = Label(
@@ -75,7 +75,7 @@ def neighbour(rng: Random) -> Made:
 
 def small_neighbour(rng: Random) -> Made:
     """A desktop, an exporter, a notebook: some hundred MiB beside the engine, now and then."""
-    clock = Clock(rng, 8 * HOUR, 30.0)
+    clock = Clock(rng, 6 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.5)
     size, every = int(rng.uniform(80, 450)) * MIB, rng.uniform(600, 4_000)
 
@@ -95,7 +95,7 @@ def uneven(rng: Random) -> Made:
     def act(tick: Tick) -> None:
         nonlocal size
         if tick.t >= onset:
-            size = size or int(_room(node, rank) * rng.uniform(0.75, 0.95))
+            size = size or int(room(node, rank) * rng.uniform(0.75, 0.95))
             node.workers["m"][rank].kept = size
 
     implied = frozenset({"over_budget", "allocator_growth", "device_growth"})
@@ -104,7 +104,7 @@ def uneven(rng: Random) -> Made:
 
 def alike(rng: Random) -> Made:
     """Four ranks as they are: some hundred MiB more on the first, noise on all."""
-    clock = Clock(rng, 10 * HOUR, 30.0)
+    clock = Clock(rng, 8 * HOUR, 40.0)
     return Made(Serving(rng, clock, load=0.5, ranks=rng.choice((2, 4))).run())
 
 
@@ -116,7 +116,7 @@ def dead_holder(rng: Random) -> Made:
 
     def act(tick: Tick) -> None:
         if tick.t >= onset and not node.dead:
-            share = int(min(_room(node) * 0.8, rng.uniform(1, 22) * GIB) / number)
+            share = int(min(room(node) * 0.8, rng.uniform(1, 22) * GIB) / number)
             node.dead = [DeadHolder(gpu="0", pid=500 + n, used_bytes=share) for n in range(number)]
 
     implied = frozenset({"over_budget", "device_growth"})
@@ -125,7 +125,7 @@ def dead_holder(rng: Random) -> Made:
 
 def dying(rng: Random) -> Made:
     """A process that has just ended is still booked for some seconds, as the driver takes its time."""
-    clock = Clock(rng, 34 * MINUTE, period_of(rng))
+    clock = Clock(rng, 25 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.3)
     every, long = rng.uniform(300, 900), rng.uniform(3, 14)
 
@@ -137,11 +137,11 @@ def dying(rng: Random) -> Made:
 
 
 def _asleep(rng: Random, residue: float) -> Made:
-    clock = Clock(rng, 34 * MINUTE, period_of(rng))
+    clock = Clock(rng, 25 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.3)
     torch, begin = node.workers["m"][0], rng.uniform(6, 10) * MINUTE
     torch.sleeps, times = True, node.times
-    long = rng.uniform(15, 22) * MINUTE
+    long = rng.uniform(9, 13) * MINUTE
 
     def act(tick: Tick) -> None:
         sleeping = begin <= tick.t < begin + long
@@ -164,7 +164,7 @@ def sleeps_badly(rng: Random) -> Made:
 
 
 def sleeps_well(rng: Random) -> Made:
-    """It sleeps for a quarter of an hour, and wakes: 50 GiB go and come."""
+    """It sleeps for ten minutes, and wakes: 50 GiB go and come."""
     return _asleep(rng, 0.0)
 
 
@@ -198,23 +198,23 @@ def slow_driver(rng: Random) -> Made:
 
 
 def by_day_and_night(rng: Random) -> Made:
-    """Two days of an ordinary node, each 10 to 30 seconds."""
-    clock = Clock(rng, 48 * HOUR, 60.0)
+    """More than a day of an ordinary node, each 10 to 30 seconds."""
+    clock = Clock(rng, 30 * HOUR, 60.0)
     return Made(Serving(rng, clock, load=rng.uniform(0.35, 0.8), ranks=rng.choice((1, 1, 2))).run())
 
 
 RECIPES = (
-    Recipe("context grows", "cards", "device_growth", context_grows, 2, 5, long=True),
-    Recipe("nobody's memory grows", "cards", "device_growth", nobody_grows, 0, 4, unseen=True, long=True),
-    Recipe("neighbour", "cards", "over_budget", neighbour, 3, 7),
-    Recipe("uneven ranks", "cards", "rank_imbalance", uneven, 0, 6, unseen=True),
+    Recipe("context grows", "cards", "device_growth", context_grows, 2, 6, long=True),
+    Recipe("nobody's memory grows", "cards", "device_growth", nobody_grows, 0, 6, unseen=True, long=True),
+    Recipe("neighbour", "cards", "over_budget", neighbour, 2, 8),
+    Recipe("uneven ranks", "cards", "rank_imbalance", uneven, 0, 7, unseen=True),
     Recipe("dead holder", "cards", "dead_process_memory", dead_holder, 3, 12),
-    Recipe("sleeps badly", "cards", "sleep_residue", sleeps_badly, 0, 6, unseen=True),
+    Recipe("sleeps badly", "cards", "sleep_residue", sleeps_badly, 0, 7, unseen=True),
     Recipe("lost GPU", "cards", "gpu_lost", lost, 3, 12),
-    Recipe("small neighbour", "cards", "", small_neighbour, 1, 4, long=True),
-    Recipe("ranks alike", "cards", "", alike, 1, 4, long=True),
-    Recipe("dying process", "cards", "", dying, 2, 8),
+    Recipe("small neighbour", "cards", "", small_neighbour, 1, 3, long=True),
+    Recipe("ranks alike", "cards", "", alike, 1, 3, long=True),
+    Recipe("dying process", "cards", "", dying, 2, 10),
     Recipe("sleeps well", "cards", "", sleeps_well, 2, 10),
-    Recipe("slow driver", "cards", "", slow_driver, 2, 8),
-    Recipe("by day and night", "cards", "", by_day_and_night, 1, 4, long=True),
+    Recipe("slow driver", "cards", "", slow_driver, 2, 12),
+    Recipe("by day and night", "cards", "", by_day_and_night, 1, 3, long=True),
 )

@@ -6,30 +6,21 @@ It stands in where a real scheduler would be too slow (days) or can't be made to
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-import msgspec
-
-from agent.state import EngineState, HookState, MemberState, PoolState
+from agent.state import MemberState
 from bench.corpus.clock import Tick
+from bench.corpus.counts import Counts
 from bench.corpus.load import poisson
 from bench.corpus.requests import BLOCK_TOKENS, Request, Tenant
 from engine_hooks.core.buckets import PROMPT_TOKENS
 from engine_hooks.detail import (
-    AllocationRow,
     DelayedRow,
-    Detail,
-    GroupRow,
-    Histogram,
     LeakRow,
     PinRow,
-    SpeculationRow,
-    TenantRow,
-    WaitingRow,
-    WorkRow,
 )
 
 _TAKE_BOUNDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
@@ -39,23 +30,6 @@ _LIVED_SECONDS = 4.0
 _TOTALS = ("taken", "given", "prefilled", "scheduled", "rebuilt_preempted", "rebuilt_evicted", "rebuild_seconds")
 _OF_TENANTS = ("requests", "prompt_tokens", "generated")
 _SESSION_BOUNDS = (10.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, 7_200.0)
-
-
-class Counts:
-    """A histogram that only grows."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
-
-    def add(self, value: float, number: int = 1) -> None:
-        """Count ``value``, ``number`` times."""
-        place = next((n for n, bound in enumerate(self._bounds) if value <= bound), len(self._bounds))
-        self._counts[place] += number
-        self._sum += value * number
-
-    def row(self) -> Histogram:
-        """Return it as the wire has it."""
-        return Histogram(bounds=self._bounds, counts=tuple(self._counts), sum=self._sum)
 
 
 @dataclass(slots=True)
@@ -92,6 +66,7 @@ class Engine:
         self.extra_refusals = 0.0  # a second, that memory refuses for a reason of its own
         # What all requests will hold in the end, as a share of the pool, at which a router sends the next elsewhere.
         self.most_held = math.inf
+        self.longest_tokens: int | None = None  # what one request may have
         self.patience: float | None = None  # seconds after which a client gives up and tries again
         self._begin()
 
@@ -116,9 +91,9 @@ class Engine:
         self.sequence = 0
         self.residue = self.interruptions = self.stuck = 0
         self.rounds = 0
-        self._takes, self._waits, self._lives = Counts(_TAKE_BOUNDS), Counts(_WAIT_BOUNDS), Counts(_LIFE_BOUNDS)
-        self._prompts = Counts(PROMPT_TOKENS)
-        self._sessions = {tenant.name: Counts(_SESSION_BOUNDS) for tenant in self.tenants}
+        self.takes, self.waits, self.lives = Counts(_TAKE_BOUNDS), Counts(_WAIT_BOUNDS), Counts(_LIFE_BOUNDS)
+        self.prompts = Counts(PROMPT_TOKENS)
+        self.sessions = {tenant.name: Counts(_SESSION_BOUNDS) for tenant in self.tenants}
         self.session_seconds = 45.0
         self.evicted_share = 0.0  # of what is prefilled, computed again because others evicted it
 
@@ -182,7 +157,9 @@ class Engine:
             self._stretch(before, min(tick.elapsed, 120.0) / elapsed - 1)
 
     def _live(self, tick: Tick, elapsed: float) -> None:
-        room = self.most_held * self.capacity - sum(each.whole for each in (*self.running, *self.waiting))
+        room = math.inf
+        if self.most_held < math.inf:
+            room = self.most_held * self.capacity - sum(each.whole for each in (*self.running, *self.waiting))
         for tenant in self.tenants:
             for _ in range(poisson(self.rng, tenant.rate(tick.t) * elapsed)):
                 request = tenant.draw(self.rng)
@@ -256,14 +233,14 @@ class Engine:
             self.rebuild_seconds += (again + lost) / self.speed.prefill
             if not request.computed:
                 request.tenant.prompt_tokens += request.prompt
-                self._prompts.add(request.prompt)
+                self.prompts.add(request.prompt)
             request.reach(tokens)
             free -= need
             budget -= fresh + lost + again
             self.taken += need
-            self._takes.add(4e-6, 1)
+            self.takes.add(4e-6, 1)
             if request.refused:
-                self._waits.add(request.waited)
+                self.waits.add(request.waited)
             request.refused = 0
             self.running.append(request)
 
@@ -283,8 +260,8 @@ class Engine:
                 used += request.blocks
                 continue
             self._free(request)
-            self._lives.add(request.ran)
-            self._sessions[request.tenant.name].add(self.session_seconds * self.rng.lognormvariate(0, 0.6))
+            self.lives.add(request.ran)
+            self.sessions[request.tenant.name].add(self.session_seconds * self.rng.lognormvariate(0, 0.6))
             self._end(request, "finished")
         self.running = going
         if self.speculative and going:
@@ -300,167 +277,3 @@ class Engine:
     def _end(self, request: Request, ending: str) -> None:
         ended = request.tenant.ended
         ended[ending] = ended.get(ending, 0) + 1
-
-    def state(self, tick: Tick, *, detailed: bool = True, phase: str = "live", reason: str = "") -> EngineState:
-        """Return what the agent knows of it."""
-        self.sequence += 1
-        live = phase == "live"
-        noise = self.rng.randrange(0, 4)
-        held = min(self.capacity, self.used + self.kept)
-        self.cached = min(self.cached, self.capacity - held)
-        orphaned = sum(row.blocks for row, _ in self.orphans)
-        pool = PoolState(
-            capacity=self.capacity,
-            held=held,
-            held_min=max(0, held - noise),
-            held_max=min(self.capacity, held + noise),
-            cached_idle=self.cached,
-            empty=self.capacity - held - self.cached,
-            orphaned=orphaned,
-            over_freed=self.over_freed,
-            exact=True,
-            audits=self.sequence,
-            ledger_drift=0,
-            block_tokens=BLOCK_TOKENS,
-            block_bytes=self.block_bytes,
-            delayed=sum(row.blocks for row in self.delayed or ()),
-            deferred=0,
-            pinned=sum(row.references for row in self.pins or () if not row.known),
-        )
-        return EngineState(
-            engine=self.name,
-            engine_id=f"id-{self.name}",
-            instance=self.instance,
-            host="node",
-            pid=self.pid,
-            own_pid=self.pid,
-            index=0,
-            rank=0,
-            started_at=self.started_at,
-            engine_version="0.11.0",
-            hooks_version="0.1.0",
-            phase="live" if live else "silent" if phase == "silent" else "lost",
-            reason=reason,
-            link_up=phase != "lost",
-            report_age_seconds=self.rng.uniform(0.0, 1.0) if live else 12.0,
-            report_sequence=self.sequence if live else None,
-            steps=self.steps if live else None,
-            running=len(self.running) if live else None,
-            waiting=len(self.waiting) + self.unfit if live else None,
-            pool=pool if live else None,
-            audit_supported=True,
-            audit_reason="",
-            hooks=HookState(
-                errors={}, off={}, dropped_frames=0, hook_seconds=self.steps * 5e-5, step_seconds=self.steps * 0.03
-            )
-            if live
-            else None,
-            detail=self._detail(tick) if live and detailed else None,
-            workers_expected=len([one for one in self.members if one.role == "worker"]) or None,
-            frontends_expected=1,
-            members=self.members,
-        )
-
-    def _detail(self, tick: Tick) -> Detail:
-        leaks = tuple(msgspec.structs.replace(row, age_seconds=tick.t - lost) for row, lost in self.orphans[:60])
-        refused = [request for request in self.waiting if request.refused]
-        reasons = {"queued": len(self.waiting) - len(refused), "memory": len(refused) + self.unfit}
-        if self.stalled_by and not self.unfit:
-            reasons = {self.stalled_by: len(self.waiting)}
-        if self.paused:
-            reasons = {"paused": len(self.waiting)}
-        return Detail(
-            monotonic=tick.monotonic,
-            groups=(
-                GroupRow(
-                    group=0,
-                    kind="full_attention",
-                    pool="gpu",
-                    layers=32,
-                    block_tokens=BLOCK_TOKENS,
-                    block_bytes=self.block_bytes,
-                    references=self.used,
-                ),
-            ),
-            leaks=leaks,
-            delayed=self.delayed,
-            pins=self.pins,
-            tenants=self._tenants(),
-            allocation=AllocationRow(
-                block_seconds=self._takes.row(),
-                wait_seconds=self._waits.row(),
-                blocks_taken_total=self.taken,
-                blocks_given_back_total=self.given,
-                refused_total=self.refused,
-                preempted_total=self.preempted,
-                consecutive_refusals=self.consecutive,
-                most_consecutive_refusals=self.most_consecutive,
-                most_retries=max((request.refused for request in refused), default=0),
-                over_three_retries_total=self.over_three,
-                waiting_refused=len(refused),
-                oldest_refused_seconds=max((request.waited for request in refused), default=None),
-            ),
-            work=WorkRow(
-                scheduled_tokens_total=int(self.scheduled),
-                prefill_tokens_total=int(self.prefilled + self.rebuilt_preempted),
-                rebuilt_preempted_total=int(self.rebuilt_preempted),
-                rebuilt_evicted_total=int(self.rebuilt_evicted),
-                rebuild_seconds_total=self.rebuild_seconds,
-                request_seconds=self._lives.row(),
-                prompt_tokens=self._prompts.row(),
-                tail_slots=len(self.running) * BLOCK_TOKENS // 2,
-                steepest_slope=3.5 if self.running else None,
-            ),
-            speculation=self._speculation(),
-            waiting=WaitingRow(
-                reasons={reason: number for reason, number in reasons.items() if number},
-                idle_steps=int(self.stalled * 20),
-                stalled_seconds=self.stalled if self.stalled > 0 else None,
-                stalled_by="paused" if self.paused else self.stalled_by if self.stalled > 0 else "",
-            ),
-        )
-
-    def _speculation(self) -> SpeculationRow | None:
-        if not self.speculative:
-            return None
-        return SpeculationRow(
-            drafted_tokens_total=self.rounds * 3,
-            accepted_tokens_total=self.rounds * 2,
-            rounds_total=self.rounds,
-            interruptions_total=self.interruptions,
-            residue_blocks_total=self.residue,
-            states={"drafting": len(self.running)},
-            stuck=self.stuck,
-            stuck_after_seconds=30.0,
-        )
-
-    def _tenants(self) -> tuple[TenantRow, ...]:
-        running, held, waiting = Counter[str](), Counter[str](), Counter[str]()
-        for request in self.running:
-            running[request.tenant.name] += 1
-            held[request.tenant.name] += request.blocks
-        waiting.update(request.tenant.name for request in self.waiting)
-        return tuple(
-            self._tenant(tenant, running[tenant.name], waiting[tenant.name], held[tenant.name])
-            for tenant in self.tenants
-        )
-
-    def _tenant(self, tenant: Tenant, running: int, waiting: int, held: int) -> TenantRow:
-        sessions = self._sessions[tenant.name].row()
-        return TenantRow(
-            tenant=tenant.name,
-            running=running,
-            waiting=waiting,
-            held=float(held),
-            references=held,
-            requests_total=tenant.requests,
-            prompt_tokens_total=tenant.prompt_tokens,
-            generated_tokens_total=int(tenant.generated),
-            preempted_total=tenant.preempted,
-            ended_total=dict(tenant.ended),
-            sessions=running * 2,
-            session_lifetime_seconds=sessions,
-            session_idle_seconds=sessions,
-            quota_blocks=tenant.quota_blocks,
-            held_age_seconds=0.5,
-        )

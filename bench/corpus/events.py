@@ -17,12 +17,13 @@ from bench.corpus.torch import GIB, MIB
 from engine_hooks.allocator import MEMORY, OOM, MemoryEvent
 
 ENGINE = Subject(scope="engine", engine="m")
-_OF_OOM = frozenset(
+OF_OOM = frozenset(
     {"over_budget", "engine_missing", "restart_loop", "allocator_fragmentation", "config_mismatch", "kv_stall"}
 )
 
 
-def _failure(tick: Tick, message: str, kind: str = OOM, *, requested: int | None = None) -> Failure:
+def failure(tick: Tick, message: str, kind: str = OOM, *, requested: int | None = None) -> Failure:
+    """Return what a worker's failed allocation, or another error of ``kind``, is kept as."""
     event = MemoryEvent(
         sequence=1, kind=kind, at=tick.at, where="execute_model", message=message, device=0, requested_bytes=requested
     )
@@ -45,7 +46,8 @@ def _torch_message(asked: float, total: float, free: float, *, own: float, insid
     )
 
 
-def _message(rng: Random) -> tuple[str, int]:
+def message(rng: Random) -> tuple[str, int]:
+    """Return torch's words for a failed allocation and the bytes that were asked for: truly out, in pieces, foreign."""
     total = rng.choice((16, 24, 40, 80)) * GIB * 0.99
     asked, how = rng.uniform(0.02, 2.2) * GIB, rng.choice(("out", "pieces", "foreign"))
     free = asked * rng.uniform(0.01, 0.9)
@@ -60,17 +62,17 @@ def out_of_memory(rng: Random) -> Made:
     clock = Clock(rng, 11 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.6)
     onset, dies = rng.uniform(4, 8) * MINUTE, rng.random() < 0.6
-    message, asked = _message(rng)
+    text, asked = message(rng)
 
     def act(tick: Tick) -> None:
         if tick.t >= onset and not node.failures:
-            node.failures.append(_failure(tick, message, requested=asked))
+            node.failures.append(failure(tick, text, requested=asked))
         if dies and tick.t >= onset + 3:
             node.phases["m"] = ("lost", "the link is gone")
         if dies and tick.t >= onset + 15:
             node.gone.add("m")
 
-    return Made(node.run(act), (Label("oom", clock.monotonic(onset), None, ENGINE, 30.0, _OF_OOM),))
+    return Made(node.run(act), (Label("oom", clock.monotonic(onset), None, ENGINE, 30.0, OF_OOM),))
 
 
 def killed(rng: Random) -> Made:
@@ -89,7 +91,7 @@ def killed(rng: Random) -> Made:
         if tick.t >= onset + 3:
             node.phases["m"] = ("lost", "the link is gone")
 
-    implied = frozenset({"host_growth", *_OF_OOM})
+    implied = frozenset({"host_growth", *OF_OOM})
     return Made(node.run(act), (Label("oom", clock.monotonic(onset), None, ENGINE, 30.0, implied),))
 
 
@@ -100,7 +102,7 @@ def never_fits(rng: Random) -> Made:
     onset = rng.uniform(2, 4) * MINUTE
     need = rng.uniform(1.5, 20)
     have = need * rng.uniform(0.2, 0.9)
-    message = (
+    text = (
         f"ValueError: To serve at least one request with the model's max seq len (65536), ({need:.2f} GiB KV cache is "
         f"needed, which is larger than the available KV cache memory ({have:.2f} GiB). Try increasing "
         "`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
@@ -112,8 +114,7 @@ def never_fits(rng: Random) -> Made:
         if tick.t >= next_at[0]:
             next_at[0] += rng.uniform(60, 120)
             count[0] += 1
-            failure = _failure(tick, message, MEMORY)
-            node.failures[:] = [failure, *node.failures][:5]
+            node.failures[:] = [failure(tick, text, MEMORY), *node.failures][:5]
 
     implied = frozenset({"oom", "restart_loop", "engine_missing"})
     return Made(node.run(act), (Label("config_mismatch", clock.monotonic(onset), None, ENGINE, 60.0, implied),))
@@ -127,12 +128,13 @@ def no_memory_error(rng: Random) -> Made:
 
     def act(tick: Tick) -> None:
         if tick.t >= onset and not node.failures:
-            node.failures.append(_failure(tick, "NCCL error: unhandled system error", kind))
+            node.failures.append(failure(tick, "NCCL error: unhandled system error", kind))
 
     return Made(node.run(act))
 
 
-def _restarts(rng: Random, clock: Clock, moments: list[float], away: float) -> tuple[Serving, Callable[[Tick], None]]:
+def restarting(rng: Random, clock: Clock, moments: list[float], away: float) -> tuple[Serving, Callable[[Tick], None]]:
+    """Return a node whose engine ends at each of ``moments`` and is there again ``away`` seconds later."""
     node = Serving(rng, clock, load=0.4)
     left = list(moments)
     until = [0.0]
@@ -151,10 +153,10 @@ def _restarts(rng: Random, clock: Clock, moments: list[float], away: float) -> t
 
 def restart_loop(rng: Random) -> Made:
     """It starts, serves for a few minutes, dies, and starts again."""
-    clock = Clock(rng, 40 * MINUTE, 2.0, quiet=True)
+    clock = Clock(rng, 40 * MINUTE, 4.0, quiet=True)
     pace, away, first = rng.uniform(4, 11) * MINUTE, rng.uniform(15, 60), rng.uniform(3, 8) * MINUTE
     moments = [first + n * pace for n in range(int((clock.seconds - first) / pace))]
-    node, act = _restarts(rng, clock, moments, away)
+    node, act = restarting(rng, clock, moments, away)
     onset = clock.monotonic(moments[1] + away)
     return Made(
         node.run(act),
@@ -164,8 +166,8 @@ def restart_loop(rng: Random) -> Made:
 
 def restarted_once(rng: Random) -> Made:
     """A roll-out: one restart, half a minute to almost three minutes away, as long as weights are loaded."""
-    clock = Clock(rng, 45 * MINUTE, 2.0, quiet=True)
-    node, act = _restarts(rng, clock, [rng.uniform(8, 20) * MINUTE], rng.uniform(20, 170))
+    clock = Clock(rng, 28 * MINUTE, 2.0, quiet=True)
+    node, act = restarting(rng, clock, [rng.uniform(5, 12) * MINUTE], rng.uniform(20, 170))
     return Made(node.run(act))
 
 
@@ -173,15 +175,14 @@ def restarted_now_and_then(rng: Random) -> Made:
     """A restart each hour or two, by a schedule."""
     clock = Clock(rng, 6 * HOUR, 10.0, quiet=True)
     pace = rng.uniform(60, 110) * MINUTE
-    node, act = _restarts(rng, clock, [n * pace + 900 for n in range(1, 6)], rng.uniform(20, 150))
+    node, act = restarting(rng, clock, [n * pace + 900 for n in range(1, 6)], rng.uniform(20, 150))
     return Made(node.run(act))
 
 
-def stopped(rng: Random) -> Made:
-    """An engine that is there and says nothing for good: stopped, or its thread hangs; or gone without return."""
-    clock = Clock(rng, 16 * MINUTE, period_of(rng))
+def _stopped(rng: Random, *, gone: bool) -> Made:
+    clock = Clock(rng, 15 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.4)
-    onset, gone = rng.uniform(5, 8) * MINUTE, rng.random() < 0.5
+    onset = rng.uniform(4, 7) * MINUTE
 
     def act(tick: Tick) -> None:
         if tick.t >= onset:
@@ -191,9 +192,18 @@ def stopped(rng: Random) -> Made:
             node.engine.frozen = True
 
     # One that is there and says nothing is as well called a sensor that is stale.
-    kind = "engine_missing" if gone else "sensor_stale"
     implied = frozenset({"sensor_stale", "engine_missing", "kv_stall"})
-    return Made(node.run(act), (Label(kind, clock.monotonic(onset), None, ENGINE, 6 * MINUTE, implied),))
+    return Made(node.run(act), (Label("engine_missing", clock.monotonic(onset), None, ENGINE, 6 * MINUTE, implied),))
+
+
+def stopped(rng: Random) -> Made:
+    """An engine that is there and says nothing for good: stopped, or its thread hangs."""
+    return _stopped(rng, gone=False)
+
+
+def gone(rng: Random) -> Made:
+    """An engine that goes in the middle of its work and does not return."""
+    return _stopped(rng, gone=True)
 
 
 def quiet_for_a_moment(rng: Random) -> Made:
@@ -254,16 +264,17 @@ def nothing(rng: Random) -> Made:
 
 RECIPES = (
     Recipe("out of memory", "events", "oom", out_of_memory, 3, 10),
-    Recipe("killed", "events", "oom", killed, 2, 4),
-    Recipe("never fits", "events", "config_mismatch", never_fits, 2, 6),
+    Recipe("killed", "events", "oom", killed, 2, 6),
+    Recipe("never fits", "events", "config_mismatch", never_fits, 2, 7),
     Recipe("restart loop", "events", "restart_loop", restart_loop, 3, 12),
-    Recipe("stopped", "events", "engine_missing", stopped, 3, 7),
-    Recipe("source hangs", "events", "sensor_stale", source_hangs, 2, 6),
-    Recipe("no error of memory", "events", "", no_memory_error, 2, 6),
+    Recipe("stopped", "events", "engine_missing", stopped, 2, 5),
+    Recipe("gone", "events", "engine_missing", gone, 2, 5),
+    Recipe("source hangs", "events", "sensor_stale", source_hangs, 2, 8),
+    Recipe("no error of memory", "events", "", no_memory_error, 2, 14),
     Recipe("restarted once", "events", "", restarted_once, 2, 12),
     Recipe("restarted now and then", "events", "", restarted_now_and_then, 1, 3, long=True),
-    Recipe("quiet for a moment", "events", "", quiet_for_a_moment, 2, 8),
-    Recipe("source absent", "events", "", source_absent, 2, 6),
-    Recipe("source away for a moment", "events", "", source_away_for_a_moment, 2, 8),
-    Recipe("nothing runs", "events", "", nothing, 2, 4),
+    Recipe("quiet for a moment", "events", "", quiet_for_a_moment, 2, 16),
+    Recipe("source absent", "events", "", source_absent, 2, 8),
+    Recipe("source away for a moment", "events", "", source_away_for_a_moment, 2, 12),
+    Recipe("nothing runs", "events", "", nothing, 2, 6),
 )

@@ -6,14 +6,14 @@ import math
 from random import Random
 
 from agent.state import Subject
-from bench.corpus.clock import DAY, HOUR, MINUTE, Clock, Tick
+from bench.corpus.clock import HOUR, MINUTE, Clock, Tick
 from bench.corpus.healthy import Serving
 from bench.corpus.load import saw
 from bench.corpus.scenario import Label, Made, Recipe
 from bench.corpus.torch import GIB, MIB
 
 ANY = Subject(scope="process", engine="m")
-_OF_GROWTH = frozenset({"oom", "restart_loop", "engine_missing"})
+OF_GROWTH = frozenset({"oom", "restart_loop", "engine_missing"})
 
 
 def _noise(rng: Random, node: Serving) -> float:
@@ -23,7 +23,7 @@ def _noise(rng: Random, node: Serving) -> float:
 
 def per_request(rng: Random) -> Made:
     """1.4 to 2.3 KB and more of each request stay (49 to 400 MiB an hour), for a day, under teeth."""
-    clock = Clock(rng, 30 * HOUR, 60.0)
+    clock = Clock(rng, 20 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.5, limit=rng.choice((None, 64 * GIB)))
     onset, per_hour = rng.uniform(3, 5) * HOUR, rng.uniform(60, 400) * MIB
     process, height, period = rng.choice((node.core, node.front)), _noise(rng, node), rng.uniform(120, 300)
@@ -36,7 +36,7 @@ def per_request(rng: Random) -> Made:
         process.more = int(leaked[0] + saw(tick.t, period, height))
 
     # It must be seen above the load's daily swing, so a good part of a day is what it takes.
-    label = Label("host_growth", clock.monotonic(onset), None, ANY, 12 * HOUR, _OF_GROWTH)
+    label = Label("host_growth", clock.monotonic(onset), None, ANY, 12 * HOUR, OF_GROWTH)
     return Made(node.run(act), (label,))
 
 
@@ -56,13 +56,13 @@ def fast(rng: Random) -> Made:
 
     # Half an hour before the end is when somebody has to get up.
     due = max(12 * MINUTE, long - 25 * MINUTE)
-    label = Label("host_growth", clock.monotonic(onset), None, ANY, due, _OF_GROWTH)
+    label = Label("host_growth", clock.monotonic(onset), None, ANY, due, OF_GROWTH)
     return Made(node.run(act), (label,))
 
 
 def staircase(rng: Random) -> Made:
     """A step with each overload that is aborted (sglang#18701): it never comes down."""
-    clock = Clock(rng, 10 * HOUR, 30.0)
+    clock = Clock(rng, 10 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4, limit=None)
     process, onset = node.core, rng.uniform(1.5, 2.5) * HOUR
     step, pace, next_at = int(rng.uniform(0.03, 0.08) * process.base), rng.uniform(400, 900), [onset]
@@ -72,13 +72,13 @@ def staircase(rng: Random) -> Made:
             next_at[0] += pace * rng.uniform(0.7, 1.3)
             process.more += step
 
-    label = Label("host_growth", clock.monotonic(onset), None, ANY, 3 * HOUR, _OF_GROWTH)
+    label = Label("host_growth", clock.monotonic(onset), None, ANY, 3 * HOUR, OF_GROWTH)
     return Made(node.run(act), (label,))
 
 
 def plateau(rng: Random) -> Made:
     """+6.9 GiB in an hour and a half and then nothing more (llama.cpp#28933): tables that are read in, caches."""
-    clock = Clock(rng, 14 * HOUR, 40.0)
+    clock = Clock(rng, 10 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4, limit=None)
     after, size = rng.uniform(0.15, 0.5) * HOUR, rng.uniform(0.6, 6.9) * GIB
 
@@ -90,7 +90,7 @@ def plateau(rng: Random) -> Made:
 
 def page_cache(rng: Random) -> Made:
     """Files fill the cgroup up to its limit; the kernel takes their pages when it needs some."""
-    clock = Clock(rng, 12 * HOUR, 40.0)
+    clock = Clock(rng, 8 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4, limit=80 * GIB)
 
     def act(tick: Tick) -> None:
@@ -100,8 +100,8 @@ def page_cache(rng: Random) -> Made:
 
 
 def heap_teeth(rng: Random) -> Made:
-    """A heap that doubles and is collected, each two to five minutes, for a day."""
-    clock = Clock(rng, DAY, 40.0)
+    """A heap that doubles and is collected, each two to five minutes, for most of a day."""
+    clock = Clock(rng, 16 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.4)
     height, period = rng.uniform(0.3, 1.2) * node.front.base, rng.uniform(120, 300)
 
@@ -113,7 +113,7 @@ def heap_teeth(rng: Random) -> Made:
 
 def follows_load(rng: Random) -> Made:
     """Memory that rises and falls with the day's load, by a quarter."""
-    clock = Clock(rng, 48 * HOUR, 60.0)
+    clock = Clock(rng, 36 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.5)
     height, lag = rng.uniform(0.1, 0.3) * node.core.base, [0.0]
 
@@ -126,7 +126,7 @@ def follows_load(rng: Random) -> Made:
 
 def one_step(rng: Random) -> Made:
     """Pinned memory for offloading, all at once (vllm#53042: 384 GiB where 200 were asked for), or an adapter's."""
-    clock = Clock(rng, 10 * HOUR, 30.0)
+    clock = Clock(rng, 10 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.5, limit=None)
     when, size = rng.uniform(0.5, 6) * HOUR, rng.uniform(1, 40) * GIB
 
@@ -138,7 +138,7 @@ def one_step(rng: Random) -> Made:
 
 def high_water(rng: Random) -> Made:
     """A new high-water mark now and then, ever less often (vllm#43639: +107 MiB in a window)."""
-    clock = Clock(rng, 20 * HOUR, 60.0)
+    clock = Clock(rng, 15 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.5, limit=None)
     size = rng.uniform(0.005, 0.012) * node.core.base
 
@@ -150,12 +150,12 @@ def high_water(rng: Random) -> Made:
 
 
 RECIPES = (
-    Recipe("host: per request", "hosts", "host_growth", per_request, 2, 5, long=True),
+    Recipe("host: per request", "hosts", "host_growth", per_request, 2, 6, long=True),
     Recipe("host: fast", "hosts", "host_growth", fast, 3, 6, long=True),
     Recipe("host: staircase", "hosts", "host_growth", staircase, 2, 4, long=True),
-    Recipe("host: plateau", "hosts", "", plateau, 2, 5, long=True),
+    Recipe("host: plateau", "hosts", "", plateau, 2, 4, long=True),
     Recipe("host: page cache", "hosts", "", page_cache, 1, 3, long=True),
-    Recipe("host: heap teeth", "hosts", "", heap_teeth, 1, 4, long=True),
+    Recipe("host: heap teeth", "hosts", "", heap_teeth, 1, 3, long=True),
     Recipe("host: follows the load", "hosts", "", follows_load, 1, 3, long=True),
     Recipe("host: one step", "hosts", "", one_step, 1, 4, long=True),
     Recipe("host: high-water marks", "hosts", "", high_water, 0, 3, unseen=True, long=True),

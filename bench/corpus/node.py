@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.oom.log import Failure
 from agent.sources.base import SourceState
-from agent.sources.device.state import DevicesState, GpuMemory, GpuProcess, GpuProcesses, GpuState, Utilisation
+from agent.sources.device.state import DevicesState, GpuMemory, GpuProcess, GpuProcesses, GpuState, Utilisation, Xid
 from agent.sources.host.inputs import Start
 from agent.sources.host.restarts import remember, restarts
 from agent.sources.host.state import DeadHolder, HostState, KilledState
@@ -18,6 +18,7 @@ from agent.waterfall.build import waterfalls
 from bench.corpus.clock import Clock, Tick
 from bench.corpus.engine import Engine
 from bench.corpus.host import Cgroup, Process
+from bench.corpus.report import report
 from bench.corpus.torch import GIB, MIB, Torch
 from engine_hooks.members import FrontendRow
 
@@ -38,12 +39,14 @@ class Card:
         self.rest = int(self.rng.uniform(5, 60)) * MIB
         self.foreign: dict[int, int] = {}
         self.lost = self.silent = ""
+        self.xids: tuple[Xid, ...] = ()
+        self.said_more = 0  # bytes that the driver counts as used, and that are not there
 
     def state(self, booked: dict[int, int], busy: float) -> GpuState:
         """Return what the driver says; ``booked``: bytes by pid."""
         if self.lost:
             return GpuState(
-                gpu=self.gpu, uuid=f"GPU-{self.gpu}", name="H100", index=int(self.gpu), lost=self.lost, xids=()
+                gpu=self.gpu, uuid=f"GPU-{self.gpu}", name="H100", index=int(self.gpu), lost=self.lost, xids=self.xids
             )
         if self.silent:
             return GpuState(gpu=self.gpu, uuid=f"GPU-{self.gpu}", name="H100", index=int(self.gpu), silent=self.silent)
@@ -55,7 +58,10 @@ class Card:
             name="NVIDIA H100 80GB HBM3",
             index=int(self.gpu),
             memory=GpuMemory(
-                total=self.total, used=used, free=self.total - self.reserved - used, reserved=self.reserved
+                total=self.total,
+                used=used + self.said_more,
+                free=self.total - self.reserved - used,
+                reserved=self.reserved,
             ),
             processes=GpuProcesses(
                 rows=tuple(GpuProcess(pid=pid, used_bytes=size, kind="C") for pid, size in booked.items()),
@@ -63,7 +69,7 @@ class Card:
             ),
             utilisation=Utilisation(gpu=min(1.0, busy), memory=min(1.0, 0.6 * busy)),
             mig=False,
-            xids=(),
+            xids=self.xids,
         )
 
 
@@ -116,7 +122,7 @@ class Node:
         for engine in self.engines:
             engine.members = self._members(engine, tick)
         engines = tuple(
-            engine.state(tick, phase=phase, reason=reason)
+            report(engine, tick, phase=phase, reason=reason)
             for engine in self.engines
             if engine.name not in self.gone and not self.hookless
             for phase, reason in [self.phases.get(engine.name, ("live", ""))]

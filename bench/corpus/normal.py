@@ -46,7 +46,7 @@ def _at(times: list[float], values: list[float], t: float, place: list[int]) -> 
 
 
 def _as_heap(times: list[float], values: list[float], rng: Random) -> Made:
-    clock = Clock(rng, times[-1], 2.0 if times[-1] < 20_000 else 300.0)
+    clock = Clock(rng, times[-1], 5.0 if times[-1] < 20_000 else 300.0)
     node = Serving(rng, clock, load=0.4, limit=None)
     size, place = rng.uniform(2, 12) * GIB, [0]
 
@@ -59,7 +59,7 @@ def _as_heap(times: list[float], values: list[float], rng: Random) -> Made:
 
 
 def _as_tensors(times: list[float], values: list[float], rng: Random) -> Made:
-    clock = Clock(rng, times[-1], 2.0 if times[-1] < 20_000 else 300.0)
+    clock = Clock(rng, times[-1], 5.0 if times[-1] < 20_000 else 300.0)
     node = Node(rng, clock)
     node.cards.append(Card(rng, "0", 40 * GIB))
     torch = Torch(rng, weights=8 * GIB, kv=0, graphs=0, work=1 * GIB)

@@ -1,129 +1,24 @@
-"""Engines without hooks: only their own pages are read, by the code that reads them live."""
+"""Engines without hooks: only their own pages are read, as the source that reads them live would tell it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
-from agent.sources.scrape.engines import Engines
-from agent.sources.scrape.families import Reading
-from agent.sources.scrape.history import History
-from agent.sources.scrape.page import Rejected, RowKey
-from agent.sources.scrape.scraper import Report, Seen
-from agent.sources.scrape.state import ScrapedEngine
-from agent.sources.scrape.targets import Target, TargetKey
 from agent.state import Subject
 from bench.corpus.blocks import lose
 from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
-from bench.corpus.engine import Engine
-from bench.corpus.healthy import Serving
+from bench.corpus.hookless import Hookless
 from bench.corpus.scenario import Label, Made, Recipe
 
 ENGINE = Subject(scope="engine", engine="s")
 _OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workload_shift", "kv_stall"})
 
 
-class Page:
-    """The page of an engine, read each ``period`` seconds; ``bend`` changes what is on it."""
-
-    def __init__(self, rng: Random, engine: Engine, period: float) -> None:
-        self.rng, self.engine, self.period = Random(rng.getrandbits(64)), engine, period
-        self.bend: Callable[[dict[str, float | None]], None] = lambda values: None
-        self.down = self.bad_page = ""
-        self._history = History()
-        self._report = Report(phase="down", reason="not read yet", rows={})
-        self._read = -1e9
-        self._bad: dict[str, int] = {}
-        self._key = RowKey("vllm", "s", "0", "")
-        self._info = {"num_gpu_blocks": str(engine.capacity + 1), "block_size": "16"}
-        # To the source's own code this is the reader of one server.
-        self._targets: dict[TargetKey, Target] = {("s",): Target(scraper=self, url="http://127.0.0.1:8000", name="s")}  # type: ignore[arg-type]
-        self._engines = Engines()
-
-    def values(self) -> dict[str, float | None]:
-        """Return what the engine would write."""
-        engine = self.engine
-        asked = sum(tenant.prompt_tokens for tenant in engine.tenants)
-        hit = sum(tenant.prompt_tokens * tenant.reuse for tenant in engine.tenants)
-        return {
-            "usage": min(1.0, (engine.used + engine.kept) / engine.capacity),
-            "running": float(len(engine.running)),
-            "waiting": float(len(engine.waiting) + engine.unfit),
-            "preemptions": float(engine.preempted),
-            "prompt_tokens": float(asked),
-            "generation_tokens": float(int(sum(tenant.generated for tenant in engine.tenants))),
-            "prefix_queries": float(asked),
-            "prefix_hits": float(int(hit)),
-        }
-
-    def state(self, tick: Tick) -> ScrapedEngine:
-        """Return what is known of the engine at ``tick``."""
-        if tick.t - self._read >= self.period - 0.01:
-            self._read = tick.t
-            self._scrape(tick)
-        (engine,), _ = self._engines.of(self._targets, tick.monotonic)
-        return engine
-
-    def report(self) -> Report:
-        """Return what is known now."""
-        return self._report
-
-    def _scrape(self, tick: Tick) -> None:
-        before = self._report
-        if self.down or self.bad_page:
-            self._report = Report(
-                phase="down" if self.down else "bad_page",
-                reason=self.down or self.bad_page,
-                rows=before.rows,
-                scrapes=before.scrapes + 1,
-                failures=before.failures + 1,
-                taken=before.taken,
-            )
-            return
-        values = self.values()
-        self.bend(values)
-        rejected = []
-        for name, value in values.items():
-            if value is not None and (value < 0 or (name == "usage" and value > 1)):
-                rejected.append(Rejected(name, value, "negative" if value < 0 else "above_one"))
-                self._bad[rejected[-1].reason] = self._bad.get(rejected[-1].reason, 0) + 1
-                values[name] = None
-        reading = Reading(**values)
-        trend = self._history.add(tick.monotonic, reading)
-        self._report = Report(
-            phase="up",
-            reason="",
-            rows={self._key: Seen(reading, trend, self._info, tuple(rejected), dict(self._bad))},
-            scrapes=before.scrapes + 1,
-            failures=before.failures,
-            seconds=0.01,
-            taken=tick.monotonic,
-        )
-
-
-class Hookless(Serving):
-    """A node whose only engine has a page and no hooks."""
-
-    def __init__(
-        self, rng: Random, clock: Clock, *, load: float | None = None, period: float | None = None, **more: object
-    ) -> None:
-        super().__init__(rng, clock, load=load, **more)  # type: ignore[arg-type]
-        self.engine.name = "s"
-        for process in self.processes:
-            process.engine = "s"
-        self.cgroup.engine = "s"
-        self.workers["s"] = self.workers.pop("m")
-        self.page = Page(
-            rng, self.engine, max(clock.period, rng.choice((1.0, 1.0, 5.0, 15.0)) if period is None else period)
-        )
-        self.pages.append(self.page.state)
-        self.hookless = True
-
-
 def overload(rng: Random) -> Made:
     """The queue grows behind a full pool."""
     clock = Clock(rng, 18 * MINUTE, period_of(rng))
     node = Hookless(rng, clock, load=0.6, daily=False, capacity=8_000, balanced=False)
+    node.engine.speed.prefill *= 4  # so that it is memory that they wait for
     onset, times = rng.uniform(6, 10) * MINUTE, rng.uniform(3, 5)
 
     def act(tick: Tick) -> None:
@@ -232,12 +127,10 @@ def idle_floor(rng: Random) -> Made:
     return Made(node.run(act), (label,))
 
 
-def unreachable(rng: Random) -> Made:
-    """No page comes any more: the server is gone, or what answers is not one."""
-    clock = Clock(rng, 15 * MINUTE, period_of(rng))
+def _no_page(rng: Random, *, bad: bool) -> Made:
+    clock = Clock(rng, 14 * MINUTE, period_of(rng))
     node = Hookless(rng, clock)
-    onset = rng.uniform(5, 8) * MINUTE
-    bad = rng.random() < 0.4
+    onset = rng.uniform(4, 7) * MINUTE
 
     def act(tick: Tick) -> None:
         if tick.t >= onset:
@@ -249,6 +142,16 @@ def unreachable(rng: Random) -> Made:
     # A server that is away for three minutes may load its weights.
     due = 3 * MINUTE if bad else 5 * MINUTE
     return Made(node.run(act), (Label(kind, clock.monotonic(onset), None, ENGINE, due, implied),))
+
+
+def unreachable(rng: Random) -> Made:
+    """No page comes any more: the server is gone."""
+    return _no_page(rng, bad=False)
+
+
+def not_a_page(rng: Random) -> Made:
+    """What answers is no page of an engine any more: empty, or of a proxy in between."""
+    return _no_page(rng, bad=True)
 
 
 def page_lost_for_a_moment(rng: Random) -> Made:
@@ -284,9 +187,9 @@ def renamed(rng: Random) -> Made:
 
 def restarted(rng: Random) -> Made:
     """One restart: counters begin again, the pool is empty, the page is away for up to three minutes."""
-    clock = Clock(rng, 30 * MINUTE, period_of(rng), quiet=True)
+    clock = Clock(rng, 20 * MINUTE, period_of(rng), quiet=True)
     node = Hookless(rng, clock)
-    when, long = rng.uniform(8, 12) * MINUTE, rng.uniform(30, 160)
+    when, long = rng.uniform(5, 10) * MINUTE, rng.uniform(30, 160)
     done = [False]
 
     def act(tick: Tick) -> None:
@@ -325,15 +228,16 @@ def long_generation(rng: Random) -> Made:
 
 RECIPES = (
     Recipe("page: overload", "pages", "kv_pressure", overload, 2, 4),
-    Recipe("page: standstill", "pages", "kv_stall", standstill, 2, 5),
+    Recipe("page: standstill", "pages", "kv_stall", standstill, 2, 6),
     Recipe("page: frozen", "pages", "sensor_stale", frozen, 3, 7),
-    Recipe("page: impossible", "pages", "bad_metric", impossible, 4, 12),
+    Recipe("page: impossible", "pages", "bad_metric", impossible, 3, 8),
     Recipe("page: idle floor", "pages", "kv_orphan", idle_floor, 2, 4, long=True),
-    Recipe("page: unreachable", "pages", "engine_missing", unreachable, 3, 6),
+    Recipe("page: unreachable", "pages", "engine_missing", unreachable, 2, 7),
+    Recipe("page: not a page", "pages", "sensor_stale", not_a_page, 2, 5),
     Recipe("page: impossible once", "pages", "", impossible_once, 2, 10),
-    Recipe("page: lost for a moment", "pages", "", page_lost_for_a_moment, 2, 8),
-    Recipe("page: renamed", "pages", "", renamed, 2, 12),
-    Recipe("page: restarted", "pages", "", restarted, 2, 10),
-    Recipe("page: by day and night", "pages", "", by_day_and_night, 1, 4, long=True),
+    Recipe("page: lost for a moment", "pages", "", page_lost_for_a_moment, 2, 12),
+    Recipe("page: renamed", "pages", "", renamed, 2, 14),
+    Recipe("page: restarted", "pages", "", restarted, 2, 12),
+    Recipe("page: by day and night", "pages", "", by_day_and_night, 1, 3, long=True),
     Recipe("page: long generation", "pages", "", long_generation, 2, 8),
 )

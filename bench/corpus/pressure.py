@@ -11,13 +11,14 @@ from bench.corpus.requests import Request
 from bench.corpus.scenario import Label, Made, Recipe
 
 ENGINE = Subject(scope="engine", engine="m")
-_OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workload_shift", "eviction_storm"})
+OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workload_shift", "eviction_storm"})
 
 
 def overload(rng: Random) -> Made:
     """More requests than the pool can hold: the queue grows behind refused allocations (vllm#23444)."""
     clock = Clock(rng, 18 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.6, daily=False, capacity=rng.choice((8_000, 20_000)), balanced=False)
+    node.engine.speed.prefill *= 4  # so that it is memory that they wait for
     onset, times = rng.uniform(6, 10) * MINUTE, rng.uniform(3.0, 5.0)
     ramp = rng.uniform(10, 120)
 
@@ -25,7 +26,7 @@ def overload(rng: Random) -> Made:
         node.times = 1.0 + (times - 1.0) * min(1.0, max(0.0, (tick.t - onset) / ramp))
 
     # First the pool fills: that takes what it takes, and the queue behind it hurts a little later.
-    label = Label("kv_pressure", clock.monotonic(onset), None, ENGINE, ramp + 240.0, _OF_LOAD)
+    label = Label("kv_pressure", clock.monotonic(onset), None, ENGINE, ramp + 240.0, OF_LOAD)
     return Made(node.run(act), (label,))
 
 
@@ -40,7 +41,7 @@ def thrash(rng: Random) -> Made:
             for tenant in node.tenants:
                 tenant.output = node.output * times
 
-    label = Label("preemption_thrash", clock.monotonic(onset), None, ENGINE, 6 * MINUTE, _OF_LOAD)
+    label = Label("preemption_thrash", clock.monotonic(onset), None, ENGINE, 6 * MINUTE, OF_LOAD)
     return Made(node.run(act), (label,))
 
 
@@ -213,11 +214,11 @@ def some_preempted(rng: Random) -> Made:
     """A few per cent of requests are put back once and end well (inference-sim#963: 7.4 %, all complete)."""
     clock = Clock(rng, 16 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.5, daily=False)
-    pace = rng.uniform(60, 150)
+    pace = rng.uniform(100, 250)
 
     def act(tick: Tick) -> None:
         engine = node.engine
-        if engine.running and rng.random() < 1 / pace:
+        if engine.running and rng.random() < clock.period / pace:
             engine.put_back()
 
     return Made(node.run(act))
@@ -244,15 +245,15 @@ RECIPES = (
     Recipe("thrash", "pressure", "preemption_thrash", thrash, 4, 12),
     Recipe("standstill, pool full", "pressure", "kv_stall", stall_full, 2, 4),
     Recipe("standstill, pool empty", "pressure", "kv_stall", stall_empty, 2, 4),
-    Recipe("standstill midway", "pressure", "kv_stall", stall_midway, 0, 4, unseen=True),
+    Recipe("standstill midway", "pressure", "kv_stall", stall_midway, 0, 6, unseen=True),
     Recipe("busy and full", "pressure", "", busy_and_full, 2, 8),
-    Recipe("ramp-up", "pressure", "", ramp_up, 2, 12),
-    Recipe("bursts", "pressure", "", bursts, 2, 8),
-    Recipe("long document", "pressure", "", long_document, 2, 12),
+    Recipe("ramp-up", "pressure", "", ramp_up, 2, 14),
+    Recipe("bursts", "pressure", "", bursts, 2, 10),
+    Recipe("long document", "pressure", "", long_document, 2, 14),
     Recipe("growing in step", "pressure", "", growing_in_step, 2, 10),
     Recipe("long sessions", "pressure", "", long_sessions, 1, 3, long=True),
-    Recipe("retry bursts", "pressure", "", retry_bursts, 2, 8),
-    Recipe("mass abort", "pressure", "", mass_abort, 2, 8),
-    Recipe("some preempted", "pressure", "", some_preempted, 2, 8),
+    Recipe("retry bursts", "pressure", "", retry_bursts, 2, 10),
+    Recipe("mass abort", "pressure", "", mass_abort, 2, 10),
+    Recipe("some preempted", "pressure", "", some_preempted, 2, 10),
     Recipe("paused on purpose", "pressure", "", paused_on_purpose, 0, 8, unseen=True),
 )

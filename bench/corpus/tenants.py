@@ -5,16 +5,16 @@ from __future__ import annotations
 from random import Random
 
 from agent.state import Subject
-from bench.corpus.clock import DAY, HOUR, MINUTE, Clock, Tick, period_of
+from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
 from bench.corpus.healthy import Serving
 from bench.corpus.requests import Tenant
 from bench.corpus.scenario import Label, Made, Recipe
 
 ENGINE = Subject(scope="engine", engine="m")
-_OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workload_shift", "eviction_storm"})
+OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workload_shift", "eviction_storm"})
 
 
-def _times(tenant: Tenant, times: list[float]) -> None:
+def multiplied(tenant: Tenant, times: list[float]) -> None:
     """Let what a tenant sends be multiplied by ``times[0]``, which may change."""
     before = tenant.rate
     tenant.rate = lambda t: before(t) * times[0]
@@ -22,7 +22,7 @@ def _times(tenant: Tenant, times: list[float]) -> None:
 
 def surge(rng: Random) -> Made:
     """One tenant sends many times as much, and the others wait for memory."""
-    clock = Clock(rng, 28 * MINUTE, period_of(rng))
+    clock = Clock(rng, 25 * MINUTE, period_of(rng))
     node = Serving(
         rng,
         clock,
@@ -32,15 +32,16 @@ def surge(rng: Random) -> Made:
         capacity=rng.choice((8_000, 20_000)),
         balanced=False,
     )
+    node.engine.speed.prefill *= 4  # so that it is memory that they wait for
     tenant, times = node.tenants[-1], [1.0]
-    _times(tenant, times)
+    multiplied(tenant, times)
     onset, most = rng.uniform(12, 18) * MINUTE, rng.uniform(3.5, 6.0) * len(node.tenants)
 
     def act(tick: Tick) -> None:
         times[0] = most if tick.t >= onset else 1.0
 
     subject = Subject(scope="tenant", engine="m", tenant=tenant.name)
-    return Made(node.run(act), (Label("tenant_surge", clock.monotonic(onset), None, subject, 6 * MINUTE, _OF_LOAD),))
+    return Made(node.run(act), (Label("tenant_surge", clock.monotonic(onset), None, subject, 6 * MINUTE, OF_LOAD),))
 
 
 def more_of_one(rng: Random) -> Made:
@@ -48,7 +49,7 @@ def more_of_one(rng: Random) -> Made:
     clock = Clock(rng, 30 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.3, daily=False, tenants=rng.randint(3, 4), capacity=45_000)
     times, onset, most = [1.0], rng.uniform(10, 18) * MINUTE, rng.uniform(1.8, 3.0)
-    _times(node.tenants[-1], times)
+    multiplied(node.tenants[-1], times)
 
     def act(tick: Tick) -> None:
         times[0] = most if tick.t >= onset else 1.0
@@ -63,7 +64,7 @@ def storm(rng: Random) -> Made:
     clock = Clock(rng, 28 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.5, daily=False, tenants=3, capacity=20_000)
     onset, share, times = rng.uniform(10, 14) * MINUTE, rng.uniform(0.5, 0.8), [1.0]
-    _times(node.tenants[-1], times)
+    multiplied(node.tenants[-1], times)
     before = [tenant.reuse for tenant in node.tenants]
     for n, reuse in enumerate(before):
         node.tenants[n].reuse = before[n] = max(reuse, 0.5)
@@ -75,7 +76,7 @@ def storm(rng: Random) -> Made:
             for tenant in node.tenants:
                 tenant.reuse = 0.05
 
-    return Made(node.run(act), (Label("eviction_storm", clock.monotonic(onset), None, ENGINE, 10 * MINUTE, _OF_LOAD),))
+    return Made(node.run(act), (Label("eviction_storm", clock.monotonic(onset), None, ENGINE, 10 * MINUTE, OF_LOAD),))
 
 
 def some_evicted(rng: Random) -> Made:
@@ -88,9 +89,9 @@ def some_evicted(rng: Random) -> Made:
 
 def longer(rng: Random) -> Made:
     """Contexts become five to eight times as long, for good, after hours of the usual."""
-    clock = Clock(rng, 7 * HOUR, 15.0)
+    clock = Clock(rng, 6.5 * HOUR, 30.0)
     node = Serving(rng, clock, load=0.15, daily=False, prompt=rng.uniform(300, 900), capacity=20_000)
-    onset, times = rng.uniform(4, 5) * HOUR, rng.uniform(5, 8)
+    onset, times = rng.uniform(3.5, 4.5) * HOUR, rng.uniform(5, 8)
 
     def act(tick: Tick) -> None:
         if tick.t >= onset:
@@ -98,12 +99,12 @@ def longer(rng: Random) -> Made:
                 tenant.prompt = prompt * times
 
     prompts = [tenant.prompt for tenant in node.tenants]
-    return Made(node.run(act), (Label("workload_shift", clock.monotonic(onset), None, ENGINE, 45 * MINUTE, _OF_LOAD),))
+    return Made(node.run(act), (Label("workload_shift", clock.monotonic(onset), None, ENGINE, 45 * MINUTE, OF_LOAD),))
 
 
 def changing_by_the_hour(rng: Random) -> Made:
     """Contexts are a third longer by day than by night."""
-    clock = Clock(rng, 2 * DAY, 60.0)
+    clock = Clock(rng, 30 * HOUR, 60.0)
     node = Serving(rng, clock, load=0.4)
     prompts = [tenant.prompt for tenant in node.tenants]
 
@@ -117,7 +118,7 @@ def changing_by_the_hour(rng: Random) -> Made:
 RECIPES = (
     Recipe("surge", "tenants", "tenant_surge", surge, 4, 12),
     Recipe("storm", "tenants", "eviction_storm", storm, 0, 6, unseen=True),
-    Recipe("longer contexts", "tenants", "workload_shift", longer, 2, 5, long=True),
+    Recipe("longer contexts", "tenants", "workload_shift", longer, 2, 7, long=True),
     Recipe("more of one tenant", "tenants", "", more_of_one, 2, 7),
     Recipe("some evicted", "tenants", "", some_evicted, 1, 4, long=True),
     Recipe("changing by the hour", "tenants", "", changing_by_the_hour, 1, 3, long=True),

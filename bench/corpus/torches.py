@@ -15,12 +15,12 @@ from bench.corpus.torch import GIB, MIB, Torch
 WORKER = Subject(scope="process", engine="m", process="worker/0")
 TRAINER = Subject(scope="process", process="train")
 # A GPU that fills up because torch holds ever more of it, or in pieces.
-_OF_FULL = frozenset({"device_growth", "over_budget", "allocator_growth", "rank_imbalance"})
+OF_FULL = frozenset({"device_growth", "over_budget", "allocator_growth", "rank_imbalance"})
 
 
 def in_pieces(rng: Random) -> Made:
     """Gigabytes that torch keeps in pieces on a full device, and retries (pytorch#152135: 3.87 GiB of 79)."""
-    clock = Clock(rng, 40 * MINUTE, period_of(rng))
+    clock = Clock(rng, 32 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.5)
     torch, card = node.workers["m"][0], node.cards[0]
     onset, long = rng.uniform(8, 14) * MINUTE, rng.uniform(5, 15) * MINUTE
@@ -35,16 +35,16 @@ def in_pieces(rng: Random) -> Made:
         share = min(1.0, (tick.t - onset) / long)
         torch.free_parts = before + int(share * (room - 120 * MIB))
         torch.largest = small * (1 - share) + 0.04 * share
-        if share >= 1 and rng.random() < 1 / 15:
+        if share >= 1 and rng.random() < clock.period / 25:
             torch.retries += 1
 
-    label = Label("allocator_fragmentation", clock.monotonic(onset), None, WORKER, long + 5 * MINUTE, _OF_FULL)
+    label = Label("allocator_fragmentation", clock.monotonic(onset), None, WORKER, long + 5 * MINUTE, OF_FULL)
     return Made(node.run(act), (label,))
 
 
 def trainer_in_pieces(rng: Random) -> Made:
     """A PyTorch process of nobody's engine whose shapes vary: a third and more of what it has lies in small pieces."""
-    clock = Clock(rng, 40 * MINUTE, period_of(rng))
+    clock = Clock(rng, 32 * MINUTE, period_of(rng))
     node = Node(rng, clock)
     total = 40 * GIB
     node.cards.append(Card(rng, "0", total))
@@ -57,10 +57,10 @@ def trainer_in_pieces(rng: Random) -> Made:
         share = min(1.0, max(0.0, (tick.t - onset) / long))
         torch.free_parts = int(500 * MIB + share * (total - 16 * GIB - torch.work))
         torch.largest = small * (1 - share) + 0.03 * share
-        if share >= 1 and rng.random() < 1 / 10:
+        if share >= 1 and rng.random() < clock.period / 15:
             torch.retries += 1
 
-    label = Label("allocator_fragmentation", clock.monotonic(onset), None, TRAINER, long + 5 * MINUTE, _OF_FULL)
+    label = Label("allocator_fragmentation", clock.monotonic(onset), None, TRAINER, long + 5 * MINUTE, OF_FULL)
     return Made(node.run(act), (label,))
 
 
@@ -74,13 +74,13 @@ def _growing(clock: Clock, node: Node, torch: Torch, *, onset: float, per_hour: 
     # Over hours the saw-teeth are the noise: a rise is sure when it is several times as large as they are.
     teeth = torch.work * 1.5
     due = max(1.5 * HOUR, 3 * teeth / per_hour * HOUR, 4 * step / per_hour * HOUR)
-    label = Label("allocator_growth", clock.monotonic(onset), None, subject, due, _OF_FULL)
+    label = Label("allocator_growth", clock.monotonic(onset), None, subject, due, OF_FULL)
     return Made(node.run(act), (label,))
 
 
 def growing(rng: Random) -> Made:
     """A worker's tensors grow for hours (vllm#12610, #17243; 2 GiB an hour over 16.75 h in one report)."""
-    clock = Clock(rng, rng.uniform(7, 10) * HOUR, 30.0)
+    clock = Clock(rng, rng.uniform(7, 10) * HOUR, 40.0)
     node = Serving(rng, clock, load=0.3)
     room = node.cards[0].total * 0.09
     return _growing(clock, node, node.workers["m"][0], onset=rng.uniform(1.5, 2.5) * HOUR, per_hour=room / 6)
@@ -88,7 +88,7 @@ def growing(rng: Random) -> Made:
 
 def growing_in_steps(rng: Random) -> Made:
     """A step every few minutes that never comes down."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 40.0)
     node = Serving(rng, clock, load=0.3)
     room = node.cards[0].total * 0.09
     step = room / rng.uniform(20, 60)
@@ -97,7 +97,7 @@ def growing_in_steps(rng: Random) -> Made:
 
 def trainer_growing(rng: Random) -> Made:
     """A training process that keeps a graph alive: its floor rises under teeth of seconds to minutes."""
-    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 30.0)
+    clock = Clock(rng, rng.uniform(6, 9) * HOUR, 40.0)
     node = Node(rng, clock)
     node.cards.append(Card(rng, "0", 80 * GIB))
     torch = Torch(rng, weights=20 * GIB, kv=0, graphs=0, work=6 * GIB, period=rng.uniform(60, 300))
@@ -106,8 +106,8 @@ def trainer_growing(rng: Random) -> Made:
 
 
 def teeth(rng: Random) -> Made:
-    """Training: gigabytes come and go with each step or each evaluation, for half a day."""
-    clock = Clock(rng, 12 * HOUR, 30.0)
+    """Training: gigabytes come and go with each step or each evaluation, for hours."""
+    clock = Clock(rng, 9 * HOUR, 40.0)
     node = Node(rng, clock)
     node.cards.append(Card(rng, "0", 80 * GIB))
     node.trainers["train"] = Torch(
@@ -123,7 +123,7 @@ def teeth(rng: Random) -> Made:
 
 def levels_off(rng: Random) -> Made:
     """Growth that becomes slower and ends: caches of kernels, shapes seen for the first time, warm-up."""
-    clock = Clock(rng, 12 * HOUR, 30.0)
+    clock = Clock(rng, 9 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.4)
     torch, room = node.workers["m"][0], node.cards[0].total * rng.uniform(0.02, 0.06)
     after, begin = rng.uniform(0.2, 0.8) * HOUR, rng.uniform(0, 1) * HOUR
@@ -136,7 +136,7 @@ def levels_off(rng: Random) -> Made:
 
 def starting(rng: Random) -> Made:
     """Weights are loaded, graphs captured (+2,464 MiB), the pool allocated: all in a few minutes, then it serves."""
-    clock = Clock(rng, 25 * MINUTE, period_of(rng))
+    clock = Clock(rng, 16 * MINUTE, period_of(rng))
     node = Serving(rng, clock, load=0.5, ranks=rng.choice((1, 2)))
     long, times = rng.uniform(60, 240), node.times
     node.engine.running.clear()
@@ -155,8 +155,8 @@ def starting(rng: Random) -> Made:
 
 
 def small_pieces(rng: Random) -> Made:
-    """A worker that has little free, in pieces, as all of them do: nothing comes of it for half a day."""
-    clock = Clock(rng, 10 * HOUR, 30.0)
+    """A worker that has little free, in pieces, as all of them do: nothing comes of it for hours."""
+    clock = Clock(rng, 7 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.5)
     torch = node.workers["m"][0]
     torch.free_parts, torch.largest = int(rng.uniform(30, 700)) * MIB, rng.uniform(0.05, 0.3)
@@ -165,7 +165,7 @@ def small_pieces(rng: Random) -> Made:
 
 def one_step(rng: Random) -> Made:
     """An adapter or a longer prompt than ever takes a gigabyte, once, and it stays."""
-    clock = Clock(rng, 8 * HOUR, 30.0)
+    clock = Clock(rng, 7 * HOUR, 40.0)
     node = Serving(rng, clock, load=0.5)
     torch, when, size = node.workers["m"][0], rng.uniform(1, 6) * HOUR, rng.uniform(0.005, 0.03) * node.cards[0].total
 
@@ -176,14 +176,14 @@ def one_step(rng: Random) -> Made:
 
 
 RECIPES = (
-    Recipe("in pieces", "torch", "allocator_fragmentation", in_pieces, 3, 7),
+    Recipe("in pieces", "torch", "allocator_fragmentation", in_pieces, 3, 8),
     Recipe("trainer in pieces", "torch", "allocator_fragmentation", trainer_in_pieces, 2, 5),
-    Recipe("tensors grow", "torch", "allocator_growth", growing, 2, 5, long=True),
-    Recipe("tensors grow in steps", "torch", "allocator_growth", growing_in_steps, 0, 4, unseen=True, long=True),
+    Recipe("tensors grow", "torch", "allocator_growth", growing, 2, 6, long=True),
+    Recipe("tensors grow in steps", "torch", "allocator_growth", growing_in_steps, 0, 5, unseen=True, long=True),
     Recipe("trainer grows", "torch", "allocator_growth", trainer_growing, 2, 4, long=True),
-    Recipe("training teeth", "torch", "", teeth, 1, 5, long=True),
+    Recipe("training teeth", "torch", "", teeth, 1, 4, long=True),
     Recipe("tensors level off", "torch", "", levels_off, 1, 5, long=True),
-    Recipe("starting", "torch", "", starting, 2, 12),
-    Recipe("small pieces", "torch", "", small_pieces, 1, 4, long=True),
+    Recipe("starting", "torch", "", starting, 2, 14),
+    Recipe("small pieces", "torch", "", small_pieces, 1, 3, long=True),
     Recipe("one step", "torch", "", one_step, 1, 4, long=True),
 )

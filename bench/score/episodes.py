@@ -9,9 +9,9 @@ from itertools import pairwise
 from statistics import median
 
 from agent.judge import Judge
-from agent.policy.types import DEFAULT, TEXTBOOK
+from agent.policy.types import DEFAULT, TEXTBOOK, Policy
 from agent.signals.node import NodeTracker
-from agent.signals.types import NodeSignals, Reading
+from agent.signals.types import NodeSignals
 from agent.state import AgentState, Subject, Tier, Verdict
 from bench.corpus.scenario import Label, Scenario
 
@@ -56,7 +56,7 @@ class Heard:
         return replace(self, scenario=scenario)
 
 
-class _Listener:
+class Listener:
     """Turns judgement after judgement into episodes."""
 
     def __init__(self) -> None:
@@ -101,34 +101,33 @@ def _later(label: Label, gaps: Sequence[tuple[float, float]]) -> Label:
     return replace(label, due_seconds=due)
 
 
-class _Shared:
-    """A tracker that two judges ask about the same state, one after the other."""
+class _Shared(NodeTracker):
+    """A tracker that judges ask about the same state, one after the other."""
 
-    def __init__(self, tracker: NodeTracker) -> None:
-        self._tracker = tracker
-        self._state: AgentState | None = None
-        self._signals = NodeSignals()
-
-    @property
-    def readings(self) -> dict[tuple[str, bool], Reading]:
-        """The readings of the state that was taken last."""
-        return self._tracker.readings
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
+        self._asked: AgentState | None = None
+        self._told = NodeSignals()
 
     def take(self, state: AgentState) -> NodeSignals:
         """Return the signals at ``state``."""
-        if state is not self._state:
-            self._state, self._signals = state, self._tracker.take(state)
-        return self._signals
+        if state is not self._asked:
+            self._asked, self._told = state, super().take(state)
+        return self._told
+
+
+def _judges() -> dict[str, Judge]:
+    # Signals follow from a policy's numbers, not from its profile: working them out takes most of the time.
+    if DEFAULT.model_copy(update={"profile": "textbook"}) == TEXTBOOK:
+        shared = _Shared(DEFAULT)
+        return {name: Judge(policy, tracker=shared) for name, policy in PROFILES.items()}
+    return {name: Judge(policy) for name, policy in PROFILES.items()}
 
 
 def listen(scenario: Scenario) -> Heard:
     """Judge one scenario in both profiles."""
     made = scenario.made()
-    judges = {name: (Judge(policy), _Listener()) for name, policy in PROFILES.items()}
-    if PROFILES["textbook"] == DEFAULT.model_copy(update={"profile": "textbook"}):
-        # Signals follow from a policy's numbers, not from its profile: working them out takes most of the time.
-        signals = _Shared(judges["default"][0]._tracker)
-        judges["default"][0]._tracker = judges["textbook"][0]._tracker = signals  # type: ignore[assignment]
+    judges = {name: (judge, Listener()) for name, judge in _judges().items()}
     times = array("d")
     for state in made.states:
         times.append(state.monotonic)

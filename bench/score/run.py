@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from bench.corpus import served, simulated
 from bench.corpus.catalogue import scenarios
 from bench.corpus.scenario import Part, Scenario
-from bench.corpus.simulated import prepare
 from bench.score.episodes import Heard, listen
 
 _Key = tuple[Part, str]
@@ -28,13 +28,14 @@ def chosen(part: Part, *, quick: bool, only: str = "") -> list[Scenario]:
 
 def heard(wanted: list[Scenario]) -> Iterator[Heard]:
     """Yield what was said of each scenario, in the order in which they are done."""
+    served.prepare(wanted)  # alone, since others on its cores would be in the recording
     real = [each for each in wanted if each.recipe.family == "simulated"]
     made = [each for each in wanted if each.recipe.family != "simulated"]
     by_name = {each.name: each for each in wanted}
     cores = min(len(os.sched_getaffinity(0)), 8)
     with multiprocessing.get_context("forkserver").Pool(cores) as pool, ThreadPoolExecutor(1) as beside:
         # What the real scheduler does is made while the pool judges the rest.
-        ready = beside.submit(prepare, real)
+        ready = beside.submit(simulated.prepare, real)
         yield from _told(pool.imap_unordered(_listen_named, _keys(made)), by_name)
         ready.result()
         yield from _told(pool.imap_unordered(_listen_named, _keys(real)), by_name)

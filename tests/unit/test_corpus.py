@@ -9,14 +9,16 @@ from random import Random
 import pytest
 
 from agent.state import AgentState
+from agent.verdicts import DETECTORS, NODE_DETECTORS
 from bench.corpus.catalogue import recipes, scenarios
 from bench.corpus.clock import DAY, Clock
 from bench.corpus.engine import Engine
+from bench.corpus.report import report
 from bench.corpus.requests import Tenant
 from bench.corpus.scenario import Recipe, Scenario
 from bench.score.run import chosen
 
-OWN = [recipe for recipe in recipes() if recipe.family not in ("normal", "simulated")]
+OWN = [recipe for recipe in recipes() if recipe.family not in ("normal", "simulated", "engine")]
 
 
 def first(recipe: Recipe, number: int = 30) -> list[AgentState]:
@@ -28,6 +30,21 @@ def test_there_are_enough_and_half_of_them_are_healthy() -> None:
     healthy = sum(not each.recipe.kind for each in own)
     assert len(own) >= 200
     assert healthy >= len(own) / 2
+
+
+def test_each_kind_of_verdict_has_twenty_faults_of_several_sorts() -> None:
+    """With fewer the lower end of an interval says little, and of one sort only its seeds would differ."""
+    faults, sorts = Counter[str](), Counter[str]()
+    for recipe in OWN:
+        faults[recipe.kind] += recipe.evaluation
+        sorts[recipe.kind] += 1
+    for detector in (*DETECTORS, *NODE_DETECTORS):
+        assert faults[detector.kind] >= 20, detector.kind
+        assert sorts[detector.kind] >= 2, detector.kind
+
+
+def test_names_are_of_one_recipe_each() -> None:
+    assert max(Counter(recipe.name for recipe in recipes()).values()) == 1
 
 
 def test_parts_have_seeds_of_their_own() -> None:
@@ -82,7 +99,7 @@ def test_the_made_up_engine_keeps_its_books() -> None:
     preempted = 0
     for tick in Clock(rng, 600.0, 1.0, quiet=True):
         engine.step(tick)
-        pool = engine.state(tick).pool
+        pool = report(engine, tick).pool
         assert pool is not None
         assert pool.held + (pool.cached_idle or 0) + (pool.empty or 0) == pool.capacity
         assert pool.held == engine.used
