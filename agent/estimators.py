@@ -1,4 +1,4 @@
-"""Estimators of slopes, floors, saw-teeth and staircases. Pure functions of times (seconds) and values.
+"""Estimators of slopes, floors and staircases. Pure functions of times (seconds) and values.
 
 Times rise strictly and values have any unit; where a function needs a least size, it has the values' unit. Gaps need
 no filling: each function uses the times. None means that there is too little to say, never zero.
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 MOST_POINTS = 240  # of a Theil-Sen estimate: some 29,000 pairs
 MOST_SPREAD = 4.0
+CREEPS = 0.125
 
 
 class Slope(NamedTuple):
@@ -22,15 +23,6 @@ class Slope(NamedTuple):
     value: float
     low: float
     high: float
-
-
-class Tooth(NamedTuple):
-    """A rise from ``trough`` to ``peak`` and the fall to ``end``; ``at``: when the peak was."""
-
-    at: float
-    trough: float
-    peak: float
-    end: float
 
 
 class Step(NamedTuple):
@@ -180,6 +172,28 @@ def without_steps(values: Sequence[float], most: int = 2) -> list[float]:
     return result
 
 
+def without_jumps(values: Sequence[float], share: float, most: int = 3, beside: int = 3) -> list[float]:
+    """Return the values with up to ``most`` jumps taken out, each at least ``share`` of what they rise beside the ones
+    before it.
+
+    A jump: each of the ``beside`` values after it lies above each of as many before it, by more than these differ among
+    themselves. Noise makes none, and no slope does, whether it bends or not.
+    """
+    result = list(values)
+    for _ in range(most):
+        jump, begin = 0.0, 0
+        for n in range(1, len(result)):
+            before, after = result[max(0, n - beside) : n], result[n : n + beside]
+            lowest, highest = min(after), max(before)
+            gap = lowest - highest
+            if gap > jump and gap > max(after) - lowest + highest - min(before):
+                jump, begin = gap, n
+        if not begin or jump < share * (max(result) - min(result)):
+            break
+        result[begin:] = [value - jump for value in result[begin:]]
+    return result
+
+
 def climb(times: Sequence[float], values: Sequence[float]) -> Slope | None:
     """Return the slope of a count that comes in lumps and never falls; None where it falls or came in fewer than three.
 
@@ -211,37 +225,6 @@ def floors(times: Sequence[float], values: Sequence[float], window: float) -> tu
     return at, least
 
 
-def teeth(times: Sequence[float], values: Sequence[float], least: float) -> list[Tooth]:
-    """Return the saw-teeth: rises and falls of at least ``least``, smaller ones counted as noise.
-
-    Turning points with hysteresis (zigzag): a peak is one once the value has fallen ``least`` below it, a trough once
-    it has risen ``least`` above it. A rise that hasn't ended gives no tooth.
-    """
-    found: list[Tooth] = []
-    if not values:
-        return found
-    low = high = values[0]
-    high_at = times[0]
-    rising: bool | None = None
-    trough = values[0]
-    for time, value in zip(times, values, strict=True):
-        if rising:
-            if value > high:
-                high, high_at = value, time
-            elif value <= high - least:
-                found.append(Tooth(high_at, trough, high, value))
-                rising, low = False, value
-        else:
-            if value < low:
-                low = value
-                if found:
-                    found[-1] = found[-1]._replace(end=value)
-            if value >= low + least:
-                rising, trough = True, low
-                high, high_at = value, time
-    return found
-
-
 def retained(values: Sequence[float]) -> list[float]:
     """Return for each moment the least value from then to the end: what never came back. It never falls.
 
@@ -257,16 +240,17 @@ def retained(values: Sequence[float]) -> list[float]:
 def steps(times: Sequence[float], levels: Sequence[float], least: float, within: float) -> list[Step]:
     """Return the steps of a level that never falls (``retained``): rises of ``least`` or more in ``within`` seconds.
 
-    Rises that follow each other without a rest of ``within`` seconds are one rise; one that takes longer than three
-    times that is a slope and no step.
+    Rises that follow each other without a rest of ``within`` seconds, or from each value to the next, are one rise; one
+    that takes longer than three times ``within`` is a slope and no step. Rises of less than ``CREEPS`` times ``least``
+    are rest: what never came back creeps up with noise.
     """
     found: list[Step] = []
     begun: float | None = None
     last = rise = 0.0
-    for (_, before), (time, after) in pairwise(zip(times, levels, strict=True)):
-        if after <= before:
+    for (at, before), (time, after) in pairwise(zip(times, levels, strict=True)):
+        if after - before <= CREEPS * least:
             continue
-        if begun is None or time - last > within:
+        if begun is None or (time - last > within and at != last):
             if begun is not None and rise >= least and last - begun <= 3 * within:
                 found.append(Step(begun, rise))
             begun, rise = time, 0.0

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.policy.types import DEFAULT, Policy
 from agent.retained import peers_of
 from agent.signals.baseline import Baselines
-from agent.signals.node import NodeTracker
+from agent.signals.kept import Tracks
+from agent.signals.node import SIGNALS, NodeTracker, parts_of
 from agent.signals.score import scores
 from agent.signals.series import Pace
-from agent.signals.types import NodeSignals, Score, TenantSignals
+from agent.signals.types import EngineSignals, NodeSignals, Score, TenantSignals
 from agent.state import AgentState, Judgement, Subject, Verdict
 from agent.verdicts import DETECTORS, NODE_DETECTORS
 from agent.verdicts.base import Detector, Facts, Finding, NodeDetector, Track, View, advance, ended, verdict_of
+from agent.verdicts.endings import ENGINE_GONE, OUT_OF_SIGHT, ending_of
 from agent.verdicts.presence import Presence
 from agent.verdicts.seen import Seen
+from engine_hooks.members import WORKER
 
-ENGINE_GONE = "engine gone"
-OUT_OF_SIGHT = "out of sight"
 HELD_SECONDS = 600.0  # a verdict on something that can't be seen any more stays for so long
 
 OF_ALL_LIVES = frozenset({"restart_loop", "engine_missing", "oom"})  # these do not end with one life of an engine
 
 OF_AN_ENGINE = frozenset({"engine", "tenant", "process", "host"})  # scopes whose subjects may be of one engine
 
-SIGNALS, SCORES = "signals", "scores"
+SCORES = "scores"
 
 _Key = tuple[str, Subject]
 OnError = Callable[[str, Exception], None]
@@ -35,17 +36,24 @@ OnError = Callable[[str, Exception], None]
 class Judge:
     """Folds states in the order of their monotonic times; gaps between them are no evidence of anything.
 
-    ``baselines``: what a judge before this one had learned. ``on_error`` gets what fails, by name, and the rest is
-    judged; without it the first failure is raised.
+    ``baselines``: what a judge before this one had learned; ``tracks``: what its slow estimates rested on.
+    ``on_error`` gets what fails, by name, and the rest is judged; without it the first failure is raised. ``tracker``:
+    works the signals out where several judges of the same states share one; what it had learned is its own matter.
     """
 
     def __init__(
-        self, policy: Policy = DEFAULT, baselines: Baselines | None = None, on_error: OnError | None = None
+        self,
+        policy: Policy = DEFAULT,
+        baselines: Baselines | None = None,
+        on_error: OnError | None = None,
+        tracks: Tracks | None = None,
+        *,
+        tracker: NodeTracker | None = None,
     ) -> None:
         self.policy = policy
         self._on_error = on_error
         self._failed: set[str] = set()
-        self._tracker = NodeTracker(policy, baselines)
+        self._tracker = tracker or NodeTracker(policy, baselines, tracks, on_error and self._error)
         self._presence = Presence()
         self._pace = Pace()
         self._tracks: dict[_Key, Track] = {}
@@ -56,9 +64,18 @@ class Judge:
         self._times = {each.kind: (each.confirm_seconds, each.clear_seconds) for each in detectors}
         self._of_absence = {each.kind for each in NODE_DETECTORS if each.of_absence}
 
+    def adopt(self, policy: Policy) -> None:
+        """Judge by another policy from now on; verdicts that stand go on standing."""
+        self.policy = policy
+        self._tracker.adopt(policy)
+
     def baselines(self) -> Baselines:
         """Return what has been learned of the engines; it goes on being learned."""
         return self._tracker.baselines()
+
+    def tracks(self) -> Tracks:
+        """Return what the slow estimates rest on, so that a judge after this one can go on from it."""
+        return self._tracker.tracks()
 
     def look(self, state: AgentState) -> Judgement:
         """Return what is made of ``state`` and of all states before it."""
@@ -80,9 +97,12 @@ class Judge:
         for key in {*findings, *self._tracks}:
             kind, subject = key
             track = self._tracks.get(key)
-            judged = not self._failed & {kind, SIGNALS} and (kind in self._of_absence or seen.has(kind, subject))
+            judged = not self._failed & {kind, SIGNALS, *parts_of(subject)} and (
+                kind in self._of_absence or seen.has(kind, subject)
+            )
             if key in findings or judged or (track and track.phase == "resolved"):
-                track = advance(track, findings.get(key), now, *self._times[kind])
+                how = ending_of(kind, back=seen.has(kind, subject))
+                track = advance(track, findings.get(key), now, *self._times[kind], ending=how)
             elif track is not None and now - track.seen > HELD_SECONDS:
                 track = ended(track, now, OUT_OF_SIGHT)
             else:
@@ -139,7 +159,7 @@ class Judge:
                     continue
                 if finding is not None:
                     yield (detector.kind, subject), finding
-        view = View(state, signals, self.policy, self._presence.take(state))
+        view = View(state, signals, self.policy, self._presence.take(state), self._presence.lost)
         for node_detector in NODE_DETECTORS:
             try:
                 found = tuple(node_detector.judge(view))
@@ -165,6 +185,7 @@ class Judge:
         for each in signals.tenants:
             tenants.setdefault(each.engine, []).append(each)
         hooked: set[str] = set()
+        residue = _residue(state, known)
         for engine in state.engines:
             if engine.phase == "live":
                 hooked.add(engine.engine)
@@ -181,6 +202,7 @@ class Judge:
                         signals=known.get((engine.engine, True)),
                         tenants=tuple(tenants.get(engine.engine, ())),
                         policy=self.policy,
+                        node_residue_bytes=residue,
                     ),
                 )
         for page in state.scrape.engines if state.scrape else ():
@@ -204,3 +226,13 @@ class Judge:
             verdict_of(kind, subject, track, now, unix_now, held=(kind, subject) in held)
             for (kind, subject), track in kept
         )
+
+
+def _residue(state: AgentState, known: Mapping[tuple[str, bool], EngineSignals]) -> int | None:
+    """Return the bytes that interrupted requests of all engines have left on this node; None where none tells."""
+    told = [
+        each.residue_bytes and each.residue_bytes * max(1, engine.up(WORKER))
+        for engine in state.engines
+        if (each := known.get((engine.engine, True))) is not None and each.residue_bytes is not None
+    ]
+    return sum(told) if told else None

@@ -47,14 +47,17 @@ def panel(state: AgentState) -> RenderableType | None:
 
 def lines_of(state: AgentState) -> list[Line]:
     """Return what there is to say of the host and of driver calls."""
-    lines = list(_host(state.host, state.at, state.at - state.started_at)) if state.host else []
+    lines = list(_host(state, state.host)) if state.host else []
     if state.driver_calls:
         lines += _driver(state.driver_calls)
     down = {source.source: source.reason for source in state.sources if not source.up and source.reads}
     return lines + [Line(label, f"not read: {down[name]}", WARN) for name, label in _SOURCES.items() if name in down]
 
 
-def _host(host: HostState, now: float, age: float) -> Iterator[Line]:
+def _host(state: AgentState, host: HostState) -> Iterator[Line]:
+    now, age = state.at, state.at - state.started_at
+    verdicts = state.judgement.verdicts if state.judgement is not None else ()
+    loops = {each.subject.engine: each.tier for each in verdicts if each.kind == "restart_loop" and not each.ending}
     if text := _memory(host):
         yield Line("memory", text)
     for engine in dict.fromkeys(row.engine for row in host.processes):
@@ -65,7 +68,11 @@ def _host(host: HostState, now: float, age: float) -> Iterator[Line]:
     for restart in host.restarts:
         if restart.restarts:
             times = count_of(restart.restarts, "time")
-            yield Line("restarts", f"{restart.engine} started again {times} in 45 min", _WORDS.get(restart.level, ""))
+            yield Line(
+                "restarts",
+                f"{restart.engine} started again {times} in 45 min",
+                _WORDS.get(loops.get(restart.engine, ""), ""),
+            )
     yield from (_killed(row) for row in host.killed[:SHOWN] if now - row.at < KILLED_SECONDS)
     for dead in (host.dead or ())[:SHOWN]:
         text = f"GPU {dead.gpu}: {human_bytes(dead.used_bytes)} are booked on process {dead.pid}, which is gone"

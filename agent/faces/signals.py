@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.faces.lines import BAD, Line
-from agent.policy.types import DEFAULT
 from agent.signals.types import EngineSignals, Forecast, Rate, Score
 from agent.state import AgentState
 from agent.units import human_seconds
 
 LEAST_GROWTH = 0.0005  # a minute: less reads as 0.0 %
+_STYLES = {"emergency": BAD, "severe": BAD, "warning": "yellow"}
 _SCOPES = {"kv": "KV pool", "device": "GPU", "host": "host"}
 
 
@@ -31,16 +31,12 @@ def _health(scores: list[Score]) -> Iterator[Line]:
         return
     parts = [f"{name} {ours[scope].value:.0f}" for scope, name in _SCOPES.items() if scope in ours]
     text = f"{whole.value:.0f} of 100" + (f" ({', '.join(parts)})" if len(parts) > 1 else "")
+    if whole.tier == "emergency":
+        text += ": act now"
     by_book = next((score.value for score in scores if score.form == "textbook" and score.scope == "engine"), None)
     if by_book is not None:
         text += f"; {by_book:.0f} by the textbook, which takes what is preallocated for lost"
-    yield Line("health", text, _style(whole.value))
-
-
-def _style(value: float) -> str:
-    if value < DEFAULT.score.severe_below:
-        return BAD
-    return "yellow" if value < DEFAULT.score.warn_below else ""
+    yield Line("health", text, _STYLES.get(whole.tier, ""))
 
 
 def _growth(signals: EngineSignals) -> Iterator[Line]:

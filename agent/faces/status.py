@@ -9,7 +9,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agent.faces import allocator, detail, devices, grid, host, scraped, signals
+from agent.faces import actions, allocator, detail, devices, grid, host, scraped, signals
 from agent.faces import verdict_block as verdicts
 from agent.faces.lines import BAD
 from agent.faces.verdicts import of_engine, pointer
@@ -42,6 +42,8 @@ def render(state: AgentState) -> RenderableType:
         parts += [Text(line) for line in nobody(state)]
         if turned_away := refusals(state.link):
             parts.append(Text(turned_away, style="yellow"))
+    if (acting := actions.block(state)) is not None:
+        parts.append(acting)
     peers = peers_of((engine.engine, engine.detail) for engine in state.engines)
     for engine in state.engines:
         failed = [failure for failure in state.failures if failure.engine == engine.engine]

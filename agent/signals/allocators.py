@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agent.signals.counters import MINUTE, Kept, came, per_minute
 from agent.signals.gpus import by_name
+from agent.signals.kept import KeptTrack, Restored
 from agent.signals.series import Due
 from agent.signals.trend import Trend
 from agent.signals.types import AllocatorSignals
@@ -38,8 +39,8 @@ class _Told(NamedTuple):
 
 
 class _Allocator:
-    def __init__(self, name: str) -> None:
-        self.allocated = Trend(name)
+    def __init__(self, name: str, restored: Restored | None = None) -> None:
+        self.allocated = Trend(name, restored=restored)
         self.instance = ""
         self.minute: Kept[DeviceRow] = Kept(5.0, MINUTE)
         self.ooms: deque[float] = deque(maxlen=64)
@@ -49,9 +50,10 @@ class _Allocator:
 
 
 class AllocatorsTracker:
-    """Keeps what the signals of allocators need of the past."""
+    """Keeps what the signals of allocators need of the past; ``restored``: what an agent before this one had."""
 
-    def __init__(self) -> None:
+    def __init__(self, restored: Restored | None = None) -> None:
+        self._restored = restored
         self._allocators: dict[Key, _Allocator] = {}
         self._look = Due(LOOK_SECONDS, 3.0)
         self._signals: tuple[AllocatorSignals, ...] = ()
@@ -77,10 +79,14 @@ class AllocatorsTracker:
         self._signals = tuple(signals)
         return self._signals
 
+    def kept(self) -> Iterator[tuple[str, KeptTrack]]:
+        """Yield what is to be kept over a restart of the agent, by name."""
+        yield from filter(None, (each.allocated.kept() for each in self._allocators.values()))
+
     def _kept(self, now: float, key: Key, member: MemberState, gap: bool) -> _Allocator:
         kept = self._allocators.get(key)
         if kept is None:
-            kept = self._allocators[key] = _Allocator("/".join(map(str, key)))
+            kept = self._allocators[key] = _Allocator("/".join(map(str, key)), self._restored)
         instance = member.instance or f"{member.pid}/{member.started_at}"
         if gap or instance != kept.instance:
             kept.minute.clear()

@@ -8,6 +8,7 @@ are now, and learning begins anew.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from statistics import median
 
 import msgspec
@@ -19,17 +20,20 @@ STEP = 0.02  # of itself, a minute
 FAR = 1.5  # times itself: not learned from
 ANEW = 360  # minutes
 MOST_ENGINES = 64
-MOST_NAMES = 144  # of one engine: its own, and those of its tenants
+MOST_TENANTS = 64  # of one engine
+MOST_NAMES = 16 + 3 * MOST_TENANTS  # of one engine: its own, and those of its tenants
+FORGET_HOURS = 14 * 24  # of watching without a value
 
 
 class Usual(msgspec.Struct, kw_only=True):
     """One learned value. ``first``: what is known while there is too little; ``far``: values in a row that are not
-    like it.
+    like it. ``unseen``: hours of watching in which none came.
     """
 
     value: float = 0.0
     count: int = 0
     far: int = 0
+    unseen: int = 0
     first: list[float] = []
 
     def learned(self) -> float | None:
@@ -88,14 +92,24 @@ class Learning:
             return
         usual = self.known.get(name)
         if usual is None:
-            if len(self.known) >= MOST_NAMES:
+            if len(self.known) >= MOST_NAMES and not self._make_room():
                 return
             usual = self.known[name] = Usual()
         usual.learn(value)
 
+    def _make_room(self) -> bool:
+        """Forget what has not been seen for longest; return whether there was such a value."""
+        oldest = max(self.known, key=lambda name: self.known[name].unseen)
+        if not self.known[oldest].unseen:
+            return False
+        del self.known[oldest]
+        return True
+
     def times(self, name: str, value: float | None, least: float) -> float | None:
         """Return ``value`` as a multiple of what is usual, where less than ``least`` is taken as that."""
         usual = self.known.get(name)
+        if usual is not None and value is not None:
+            usual.unseen = 0
         learned = usual.learned() if usual is not None else None
         return None if value is None or learned is None else value / max(learned, least)
 
@@ -103,6 +117,17 @@ class Learning:
         """Return what is usual; None where it has not been learned yet."""
         usual = self.known.get(name)
         return usual.learned() if usual is not None else None
+
+
+def grown_old(engines: dict[str, dict[str, Usual]], present: Collection[str]) -> None:
+    """Count an hour for what is kept, and forget what has not been seen for fourteen days of them."""
+    for engine, known in list(engines.items()):
+        for name, usual in list(known.items()):
+            usual.unseen += 1
+            if usual.unseen > FORGET_HOURS:
+                del known[name]
+        if not known and engine not in present:
+            del engines[engine]
 
 
 def usable(kept: Baselines | None) -> Baselines:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from agent.estimators import Slope, Span, exhaustion
@@ -14,6 +15,8 @@ from agent.signals.durations import Above, over
 from agent.signals.equal import Equal
 from agent.signals.fast import Exact, Fast
 from agent.signals.harm import Harm
+from agent.signals.held_bytes import HeldBytes
+from agent.signals.kept import KeptTrack, Restored
 from agent.signals.series import Pace
 from agent.signals.serving import Serving
 from agent.signals.slow import SlowTrack
@@ -33,6 +36,7 @@ NOT_SOON = "not within half an hour as it grows now"
 NO_POOL = "the size of its pool is not known"
 NO_AUDIT = "orphaned blocks can't be counted on this engine"
 NO_LENGTHS = "too few requests came in five minutes, or nobody tells how long they were"
+NO_REPEATS = "no API server's admission looks at its prompts"
 NO_CONTEXT = "a page does not tell what requests hold from what nobody holds any more"
 NO_RUNNING = "its page does not say how many requests run"
 LEAST_P99_SECONDS = 0.05
@@ -43,11 +47,15 @@ LEAST_TAIL = 0.02
 
 class EngineTracker:
     """Keeps what one engine's signals need of its past. All of it begins anew when the engine restarts, the slopes
-    when its pool changes size, and durations after a gap.
+    when its pool changes size, and durations after a gap. ``restored``: what an agent before this one had.
     """
 
-    def __init__(self, name: str, hooked: bool, policy: Policy, known: dict[str, Usual]) -> None:
+    def __init__(
+        self, name: str, hooked: bool, policy: Policy, known: dict[str, Usual], restored: Restored | None = None
+    ) -> None:
         self._policy = policy
+        self._restored = restored
+        self._names = [f"kv/{name}/{'hooks' if hooked else 'page'}/{which}" for which in ("held", "exact")]
         self._pace = Pace()
         self._offset = zlib.crc32(name.encode()) % 60
         self.learning = Learning(known)
@@ -59,6 +67,7 @@ class EngineTracker:
         self._slow = SlowTrack(offset=self._offset)
         self._slow_exact = SlowTrack(settle_seconds=1800.0, least_ratio=0.002, exact=True, offset=self._offset + 1)
         self._serving, self._harm, self._still = Serving(policy.workload.long_tokens), Harm(), Still()
+        self._held_bytes = HeldBytes()
         self._above_warn, self._above_page = Above(), Above()
         self._queue_warn, self._queue_page = Above(), Above()
         self._growing, self._unexplained, self._idle = Above(), Above(), Above()
@@ -76,6 +85,10 @@ class EngineTracker:
     def last(self) -> float | None:
         """When it was last heard of, monotonic."""
         return self._pace.last
+
+    def adopt(self, policy: Policy) -> None:
+        """Go by another policy from now on."""
+        self._policy = policy
 
     def take(self, now: float, at: float, reading: Reading, detail: Detail | None) -> EngineSignals:
         """Return the signals with this reading at ``now`` (monotonic; ``at`` is the wall clock)."""
@@ -96,6 +109,9 @@ class EngineTracker:
         values |= _units(reading, detail)
         harm = self._harm.take(now, reading, detail)
         values["harm"] = harm
+        values["repeated_ratio"] = reading.repeated_ratio
+        self._held_bytes.add(now, reading.held, reading.block_bytes)
+        values["kv_p90_bytes"], values["kv_p99_bytes"] = self._held_bytes.p90, self._held_bytes.p99
         values["still_seconds"] = self._still.take(now, reading, detail)
         values["exhaustion"], values["no_forecast"] = self._forecast(reading, settled, values["unexplained"])
         values |= self._against_usual(now, values, settled and not harm, missing)
@@ -110,6 +126,12 @@ class EngineTracker:
             **values,
         )
 
+    def kept(self) -> Iterator[tuple[str, KeptTrack]]:
+        """Yield what is to be kept over a restart of the agent, by name."""
+        if self._instance is not None:
+            for name, track in zip(self._names, (self._slow, self._slow_exact), strict=True):
+                yield name, track.kept((self._instance, self._capacity), self._begun)
+
     # -- what breaks a series ------------------------------------------------------------------------------
 
     def _restarted(self, now: float, at: float, reading: Reading) -> None:
@@ -120,12 +142,16 @@ class EngineTracker:
         self._age = max(0.0, at - started) if first and started is not None else 0.0
         self._capacity, self._capacity_changed = reading.capacity, None
         self._gap()
-        self._slow.clear()
-        self._slow_exact.clear()
+        for name, track in zip(self._names, (self._slow, self._slow_exact), strict=True):
+            track.clear()
+            kept = self._restored.take(name, (self._instance, self._capacity)) if first and self._restored else None
+            if kept is not None:
+                track.restore(kept, now)
 
     def _gap(self) -> None:
         for series in (self._fast, self._exact, self._equal, self._serving, self._harm, self._still, *self._durations):
             series.clear()
+        self._held_bytes.clear()
 
     def _resized(self, now: float, reading: Reading) -> None:
         if reading.capacity is None or reading.capacity == self._capacity:
@@ -263,6 +289,8 @@ class EngineTracker:
         }
         if tail is None:
             missing["long_tail_ratio"] = NO_LENGTHS
+        if values["repeated_ratio"] is None:
+            missing["repeated_ratio"] = NO_REPEATS
         known = {"request_p99": p99, "context": context, "prefix_hit": hits, "long_tail": tail, "prompt": prompt}
         for name, value in known.items():
             if value is not None and learning.usual(name) is None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from agent.policy.types import Policy
 from agent.signals.durations import Above, over
+from agent.signals.kept import KeptTrack, Restored
 from agent.signals.series import Due
 from agent.signals.trend import Trend
 from agent.signals.types import GpuSignals
@@ -22,11 +23,11 @@ OTHER = ("context", "untold")
 FOREIGN = "other_processes"
 
 
-def units_of(state: AgentState) -> Iterator[GpuState]:
-    """Yield the GPUs that work, MIG instances in the place of a GPU that is split."""
+def units_of(state: AgentState, *, lost: bool = False) -> Iterator[GpuState]:
+    """Yield the GPUs that work, MIG instances in the place of a GPU that is split; ``lost``: those that don't, too."""
     for gpu in state.device.gpus if state.device else ():
-        if gpu.up:
-            yield from (part for part in gpu.instances if part.up) if gpu.instances else (gpu,)
+        if gpu.up or lost:
+            yield from (part for part in gpu.instances if part.up or lost) if gpu.instances else (gpu,)
 
 
 def by_name(state: AgentState) -> dict[str, GpuState]:
@@ -46,10 +47,10 @@ class _Parts(NamedTuple):
 
 
 class _Gpu:
-    def __init__(self, name: str) -> None:
-        self.used = Trend(f"{name}/used", seconds=10.0, window=300.0)
-        self.other = Trend(f"{name}/other", seconds=10.0, window=300.0)
-        self.foreign = Trend(f"{name}/foreign", seconds=10.0, window=300.0)
+    def __init__(self, name: str, restored: Restored | None = None) -> None:
+        self.used = Trend(f"{name}/used", seconds=10.0, window=300.0, restored=restored)
+        self.other = Trend(f"{name}/other", seconds=10.0, window=300.0, restored=restored)
+        self.foreign = Trend(f"{name}/foreign", seconds=10.0, window=300.0, restored=restored)
         self.warn, self.page = Above(), Above()
         self.since = 0.0
         self.look = Due(LOOK_SECONDS, zlib.crc32(name.encode()) % 5)
@@ -57,11 +58,18 @@ class _Gpu:
 
 
 class GpusTracker:
-    """Keeps what the signals of GPUs need of the past; one that is lost begins anew when it is back."""
+    """Keeps what the signals of GPUs need of the past; one that is lost begins anew when it is back. ``restored``:
+    what an agent before this one had.
+    """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, restored: Restored | None = None) -> None:
         self._policy = policy
+        self._restored = restored
         self._gpus: dict[str, _Gpu] = {}
+
+    def adopt(self, policy: Policy) -> None:
+        """Go by another policy from now on."""
+        self._policy = policy
 
     def take(self, now: float, state: AgentState, gap: bool) -> tuple[GpuSignals, ...]:
         """Return the signals of each GPU that works."""
@@ -71,10 +79,15 @@ class GpusTracker:
             self._gpus = {name: gpu for name, gpu in self._gpus.items() if name in units}
         return tuple(self._of(now, unit, falls.get(name), gap) for name, unit in units.items())
 
+    def kept(self) -> Iterator[tuple[str, KeptTrack]]:
+        """Yield what is to be kept over a restart of the agent, by name."""
+        trends = (trend for gpu in self._gpus.values() for trend in (gpu.used, gpu.other, gpu.foreign))
+        yield from filter(None, (trend.kept() for trend in trends))
+
     def _of(self, now: float, unit: GpuState, fall: Waterfall | None, gap: bool) -> GpuSignals:
         gpu = self._gpus.get(unit.gpu)
         if gpu is None:
-            gpu = self._gpus[unit.gpu] = _Gpu(unit.gpu)
+            gpu = self._gpus[unit.gpu] = _Gpu(unit.gpu, self._restored)
             gpu.since = now
         if gap:
             gpu.warn.clear()

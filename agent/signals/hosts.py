@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from agent.estimators import Slope, exhaustion
+from agent.signals.kept import KeptTrack, Restored
 from agent.signals.series import Due
 from agent.signals.trend import Trend
 from agent.signals.types import Forecast, HostSignals, Rate
@@ -20,9 +22,10 @@ Key = tuple[str, str, str, int]
 
 
 class HostsTracker:
-    """Keeps what the signals of host memory need of the past."""
+    """Keeps what the signals of host memory need of the past; ``restored``: what an agent before this one had."""
 
-    def __init__(self) -> None:
+    def __init__(self, restored: Restored | None = None) -> None:
+        self._restored = restored
         self._trends: dict[Key, Trend] = {}
         self._look = Due(LOOK_SECONDS, 1.0)
         self._loads: dict[str, float] = {}
@@ -69,9 +72,18 @@ class HostsTracker:
         trend = self._trends.get(key)
         if trend is None:
             trend = self._trends[key] = Trend(
-                "/".join(map(str, key)), seconds=20.0, least=0.005, least_ratio=0.05, settle_seconds=7200.0
+                "/".join(map(str, key)),
+                seconds=20.0,
+                least=0.005,
+                least_ratio=0.05,
+                settle_seconds=7200.0,
+                restored=self._restored,
             )
         return trend
+
+    def kept(self) -> Iterator[tuple[str, KeptTrack]]:
+        """Yield what is to be kept over a restart of the agent, by name."""
+        yield from filter(None, (trend.kept() for trend in self._trends.values()))
 
     def _process(self, now: float, each: ProcessState, available: int | None, total: int | None) -> HostSignals:
         size = each.resident_bytes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from agent.retained import past_lease
 from agent.signals.types import Reading
@@ -11,19 +11,38 @@ from agent.sources.scrape.state import ScrapedEngine
 from agent.state import AgentState, EngineState, PoolState
 from engine_hooks.detail import DelayedRow, Detail, TenantRow
 
+T = TypeVar("T")
+
 FAILURES = ("error", "connector_failure")  # endings of requests that should have gone on
 
 
-def readings_of(state: AgentState) -> Iterator[tuple[Reading, Detail | None]]:
-    """Yield the readings of all engines that say something, those with hooks first, each with its detail."""
+def readings_of(
+    state: AgentState, failed: Callable[[str, Exception], None] | None = None
+) -> Iterator[tuple[Reading, Detail | None]]:
+    """Yield the readings of all engines that say something, those with hooks first, each with its detail.
+
+    ``failed`` gets what can't be read, by engine; without it the first failure is raised.
+    """
     for engine in state.engines:
-        reading = of_hooks(engine)
+        reading = _read(of_hooks, engine, engine.engine, failed)
         if reading is not None:
             yield reading, engine.detail
     for page in state.scrape.engines if state.scrape else ():
-        reading = of_page(page)
+        reading = _read(of_page, page, page.engine, failed)
         if reading is not None:
             yield reading, None
+
+
+def _read(
+    read: Callable[[T], Reading | None], of: T, name: str, failed: Callable[[str, Exception], None] | None
+) -> Reading | None:
+    try:
+        return read(of)
+    except Exception as error:
+        if failed is None:
+            raise
+        failed(name, error)
+        return None
 
 
 def of_hooks(engine: EngineState) -> Reading | None:
@@ -40,6 +59,7 @@ def of_hooks(engine: EngineState) -> Reading | None:
             running=engine.running,
             waiting=engine.waiting,
             steps=engine.steps,
+            repeated_ratio=_repeated(engine),
             **_told(detail),
         )
     apart = (pool.delayed or 0) + (pool.deferred or 0) + (pool.pinned or 0) + (pool.orphaned or 0)
@@ -65,6 +85,7 @@ def of_hooks(engine: EngineState) -> Reading | None:
         running=engine.running,
         waiting=engine.waiting,
         steps=engine.steps,
+        repeated_ratio=_repeated(engine),
         **_told(detail),
     )
 
@@ -90,6 +111,13 @@ def of_page(engine: ScrapedEngine) -> Reading | None:
         prefix_queries=engine.prefix_queries,
         prefix_hits=engine.prefix_hits,
     )
+
+
+def _repeated(engine: EngineState) -> float | None:
+    """Return the share of repeated text in prompts, each tenant by how many of its were looked at; None: none was."""
+    rows = [row for each in engine.members if each.up and each.frontend for row in each.frontend.hygiene]
+    looked = sum(row.requests for row in rows)
+    return sum(row.requests * row.repeated_ratio for row in rows) / looked if looked else None
 
 
 def _unaccounted(pool: PoolState, detail: Detail | None) -> int | None:

@@ -3,9 +3,10 @@
     headroom = (reclaimable free - reserve) / total
     score    = 100 * clamp(headroom / comfortable, 0, 1) - fragmentation penalty - leak penalty
 
-Without harm in the last minute the first term takes the score no lower than 60: a full pool that serves is not ill. The
-textbook profile drops that rule. The textbook's form, (free - reserve) / total * 100 - penalties on a device's raw
-memory, is a score of its own, under its own name.
+Without harm in the last minute the first term takes the score no lower than 60: a full pool that serves is not ill.
+Where nobody knows of harm, and the first term is lower than that, there is no score: it may be either. The textbook
+profile drops that rule. The textbook's form, (free - reserve) / total * 100 - penalties on a device's raw memory, is a
+score of its own, under its own name.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from agent.waterfall.state import Waterfall
 
 KVTIDE, TEXTBOOK = "kvtide", "textbook"
 KV, DEVICE, HOST, ENGINE = "kv", "device", "host", "engine"
+WARNING, SEVERE, EMERGENCY = "warning", "severe", "emergency"
 UNHARMED = 60.0
 
 FRAGMENTED = 0.20  # no penalty up to there
@@ -59,6 +61,7 @@ def scores(state: AgentState, signals: NodeSignals, verdicts: tuple[Verdict, ...
 class _Maker:
     def __init__(self, state: AgentState, signals: NodeSignals, verdicts: Iterable[Verdict], policy: Policy) -> None:
         self._state, self._signals, self._policy = state, signals, policy
+        self._unknown: set[tuple[str, str]] = set()  # engine and GPU of what has no score, since harm isn't known
         self._gpus_of: dict[str, set[str]] = {}
         self._allocators: dict[str, list[AllocatorSignals]] = {}
         units = by_name(state)
@@ -105,7 +108,7 @@ class _Maker:
             lost, whole = orphaned.get(each.engine), capacity.get(each.engine)
             leaked = lost / whole if each.hooked and lost and whole else 0.0
             confirmed = each.engine in self._leaking[KV]
-            yield self._score(
+            yield from self._score(
                 KV, 1 - each.use_ratio, engine=each.engine, harm=each.harm, leaked=leaked, confirmed=confirmed
             )
 
@@ -121,7 +124,7 @@ class _Maker:
             confirmed = unit.gpu in self._leaking[DEVICE]
             reclaimable = self._reclaimable(falls.get(unit.gpu), memory.total)
             if reclaimable is not None:
-                yield self._score(
+                yield from self._score(
                     DEVICE,
                     reclaimable / memory.total,
                     gpu=unit.gpu,
@@ -141,15 +144,15 @@ class _Maker:
         total, available = memory.get("total"), memory.get("available")
         if total and available is not None:
             confirmed = bool(self._leaking[HOST])  # whichever process it is that grows, it takes the host's memory
-            harm = _killed(self._state, host, "") or _pressed(host.cgroups)
-            yield self._score(HOST, available / total, harm=harm, confirmed=confirmed)
+            harm = _harmed(_killed(self._state, host, ""), _pressed(host.cgroups))
+            yield from self._score(HOST, available / total, harm=harm, confirmed=confirmed)
         for engine in dict.fromkeys(each.engine for each in host.cgroups):
             groups = [each for each in host.cgroups if each.engine == engine]
             free = [share for share in map(_free_of, groups) if share is not None]
             if free:
                 confirmed = engine in self._leaking[HOST]
-                harm = _killed(self._state, host, engine) or _pressed(groups)
-                yield self._score(HOST, min(free), engine=engine, harm=harm, confirmed=confirmed)
+                harm = _harmed(_killed(self._state, host, engine), _pressed(groups))
+                yield from self._score(HOST, min(free), engine=engine, harm=harm, confirmed=confirmed)
 
     def engines(self, parts: Iterable[Score]) -> Iterator[Score]:
         """Yield the least score of what concerns each engine: its pool, its GPUs, its cgroups and the host."""
@@ -166,9 +169,11 @@ class _Maker:
                 if known is None or part.value < known.value:
                     worst[name, part.form] = part
         for name in names:
+            # The least of them may be one that nobody knows.
+            concerns = {("", ""), (name, ""), *(("", gpu) for gpu in self._gpus_of.get(name, ()))}
             for form in (KVTIDE, TEXTBOOK):
                 least = worst.get((name, form))
-                if least is not None:
+                if least is not None and (form == TEXTBOOK or not concerns & self._unknown):
                     yield Score(
                         scope=ENGINE,
                         engine=name,
@@ -179,6 +184,7 @@ class _Maker:
                         fragmentation_penalty=least.fragmentation_penalty,
                         leak_penalty=least.leak_penalty,
                         harm=least.harm,
+                        tier=least.tier,
                     )
 
     # -- both forms ----------------------------------------------------------------------------------------
@@ -194,19 +200,24 @@ class _Maker:
         fragmentation: float | None = None,
         leaked: float = 0.0,
         confirmed: bool = False,
-    ) -> Score:
+    ) -> Iterator[Score]:
         policy = self._policy.score
         headroom = free - policy.reserve_ratio
         term = 100 * _clamp(headroom / policy.comfortable_ratio)
-        if not harm and self._policy.profile != "textbook":
-            term = max(term, UNHARMED)
+        if self._policy.profile != "textbook" and term < UNHARMED and not harm:
+            if harm is None:
+                self._unknown.add((engine, gpu))
+                return
+            term = UNHARMED
         cut, leak = fragmentation_penalty(fragmentation), leak_penalty(leaked, confirmed)
-        return Score(
+        value = max(0.0, term - cut - leak)
+        yield Score(
             scope=scope,
             engine=engine,
             gpu=gpu,
             form=KVTIDE,
-            value=max(0.0, term - cut - leak),
+            value=value,
+            tier=self._tier(value),
             headroom=headroom,
             fragmentation_penalty=cut,
             leak_penalty=leak,
@@ -217,16 +228,26 @@ class _Maker:
         memory = unit.memory
         headroom = memory.free / memory.total - self._policy.score.reserve_ratio if memory else 0.0
         cut, leak = fragmentation_penalty(fragmentation), leak_penalty(leaked, confirmed)
+        value = max(0.0, 100 * _clamp(headroom) - cut - leak)
         return Score(
             scope=DEVICE,
             engine="",
             gpu=unit.gpu,
             form=TEXTBOOK,
-            value=max(0.0, 100 * _clamp(headroom) - cut - leak),
+            value=value,
+            tier=self._tier(value),
             headroom=headroom,
             fragmentation_penalty=cut,
             leak_penalty=leak,
         )
+
+    def _tier(self, value: float) -> str:
+        policy = self._policy.score
+        if value < policy.emergency_below:
+            return EMERGENCY
+        if value < policy.severe_below:
+            return SEVERE
+        return WARNING if value < policy.warn_below else ""
 
     # -- what it is made of --------------------------------------------------------------------------------
 
@@ -292,7 +313,15 @@ def _pressed(groups: Iterable[CgroupState]) -> bool | None:
 
 def _killed(state: AgentState, host: HostState, engine: str) -> bool | None:
     """Return whether a process of ``engine`` (of any) was killed for memory in the last minute; None: not known."""
-    recent = any(
+    if any(
         state.at - each.at <= 60.0 for each in host.killed if each.certain and (not engine or each.engine == engine)
-    )
-    return recent or None
+    ):
+        return True
+    counted = host.oom_kills_total is not None or host.kills_total
+    return False if counted else None
+
+
+def _harmed(*told: bool | None) -> bool | None:
+    """Return whether one of them tells of harm; None where none tells anything."""
+    known = [each for each in told if each is not None]
+    return any(known) if known else None

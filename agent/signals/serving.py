@@ -129,6 +129,7 @@ class Serving:
             ),
             "request_p99_seconds": quantile(*requests, 0.99, LEAST_FOR_P99) if requests else None,
             "prompt_mean_tokens": _mean_between(moment.prompt_tokens, before.prompt_tokens, LEAST_PROMPTS),
+            "prompt_spread_times": _spread(moment.prompt_tokens, before.prompt_tokens, LEAST_FOR_TAIL),
             "long_tail_ratio": share_above(*prompts, self._long, LEAST_FOR_TAIL) if prompts else None,
             "prefix_hit_ratio": _hits(now, then, prompt),
             "bytes_per_generated_token": _per_token(now, then),
@@ -144,6 +145,16 @@ def _mean_between(now: Histogram | None, then: Histogram | None, least: int) -> 
     if now is None or then is None or counted is None or (number := sum(counted[1])) < least:
         return None
     return (now.sum - then.sum) / number
+
+
+def _spread(now: Histogram | None, then: Histogram | None, least: int) -> float | None:
+    """Return the longest of what came meanwhile as times their mean, at least: by the lower end of its bucket."""
+    counted, mean = between(now, then), _mean_between(now, then, least)
+    if counted is None or not mean:
+        return None
+    bounds, counts = counted
+    highest = max(n for n, count in enumerate(counts) if count)
+    return (bounds[highest - 1] if highest else 0.0) / mean
 
 
 def _mean(now: int | None, then: int | None) -> float | None:

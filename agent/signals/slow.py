@@ -16,6 +16,7 @@ import msgspec
 
 from agent.estimators import (
     Slope,
+    Step,
     detached,
     floors,
     matched,
@@ -24,7 +25,9 @@ from agent.estimators import (
     robust_slope,
     slows_to,
     steps,
+    without_jumps,
 )
+from agent.signals.kept import KeptTrack, Mark
 from agent.signals.tiers import Points, Tiers
 from agent.signals.types import Slow
 
@@ -41,15 +44,16 @@ WANDERS = 4.0  # times what is left beside the slope: a rise of less is chance
 EQUAL_SPREAD = 2.0
 STAYED = 0.5  # of what came
 MOST_STAYED = 3.0  # a rise that the slope does not make is a step
+JUMP = 0.45  # of the rise: what comes at once is a step, and what is left beside it has to be a leak
 
-IN_A_ROW = 5  # minutes
+IN_A_ROW, STEPS_IN_A_ROW = 10, 5  # minutes
 
 # A staircase.
 LEAST_STEPS = 4
 IN_STEPS = 0.8  # of the rise
 FLOATS = 4.0
 STEP_NOISES = 6.0
-LATER = 0.4  # of the rise: in the later half
+LATER = 0.33  # of the rise: in the later half
 TAIL = 0.05  # of the time at the end: whether that comes down again isn't known
 
 
@@ -86,6 +90,17 @@ class SlowTrack:
         self.slow: Slow | None = None
         self.at_equal: Slow | None = None
 
+    def kept(self, instance: tuple[Mark, ...], begun: float) -> KeptTrack:
+        """Return what the estimate rests on, to be kept over a restart of the agent."""
+        first, second = self._in_a_row
+        return KeptTrack(instance=instance, begun=begun, tiers=self._tiers.kept(), in_a_row=(first, second))
+
+    def restore(self, kept: KeptTrack, now: float) -> None:
+        """Go on from what an agent before this one has kept; nothing is known where that can't be used."""
+        self.clear()
+        if self._tiers.restore(kept.tiers, now):
+            self._in_a_row = [*kept.in_a_row]
+
     def add(self, now: float, value: float, whole: float, beside: float | None = None) -> None:
         """Take a value; ``whole`` is what rates are shares of."""
         self._tiers.add(now, value, -1.0 if beside is None else beside)
@@ -106,7 +121,8 @@ class SlowTrack:
         and then.
         """
         self._in_a_row[which] = self._in_a_row[which] + 1 if _says(slow) else 0
-        return slow if self._exact or self._in_a_row[which] >= IN_A_ROW else _quiet(slow)
+        needed = STEPS_IN_A_ROW if slow is not None and slow.staircase else IN_A_ROW
+        return slow if self._exact or self._in_a_row[which] >= needed else _quiet(slow)
 
     def _at_equal(self, points: Points, whole: float) -> Slow | None:
         times, values, beside = (
@@ -142,8 +158,12 @@ class SlowTrack:
         if len(at) < LEAST_FLOORS:
             return _flat(times)
         half = len(at) // 2
-        whole_slope, later = _slope(at, low), _slope(at[half:], low[half:])
-        made, stayed = whole_slope.value * span, min(low[-RECENT:]) - low[0]
+        steady = low if self._exact else without_jumps(low, JUMP)
+        whole_slope, later = _slope(at, steady), _slope(at[half:], steady[half:])
+        made, end = whole_slope.value * span, min(steady[-RECENT:])
+        stayed = end - steady[0]
+        # It begins at a low floor, or it would not begin there: of several the middle one says how much has come.
+        came = stayed if self._exact else min(made, end - median(steady[:RECENT]))
         seen = not self._exact and _was_there(earlier, earlier_values, low, each)
         ratio = min(1.0, max(0.0, stayed / made)) if made > 0 else 0.0
         leaks = (
@@ -152,25 +172,27 @@ class SlowTrack:
             and later.value >= AGREE * whole_slope.value
             and STAYED * made <= stayed <= MOST_STAYED * made
             and span >= self._settle
-            and stayed >= self._least * whole
-            and (self._exact or (not seen and stayed >= WANDERS * _wander(at, low, whole_slope.value)))
-            and (self._exact or not _levels_off(at, low))
+            and came >= self._least * whole
+            and (self._exact or (not seen and stayed >= WANDERS * _wander(at, steady, whole_slope.value)))
+            and (self._exact or not _levels_off(at, steady))
         )
+        stairs = [] if seen else self._staircase(times, values, whole, at, low)
+        rate = _climbs(stairs, span) if stairs and not leaks else whole_slope
         return Slow(
-            per_hour=3600 * whole_slope.value / whole,
-            low=3600 * whole_slope.low / whole,
-            high=3600 * whole_slope.high / whole,
+            per_hour=3600 * rate.value / whole,
+            low=3600 * rate.low / whole,
+            high=3600 * rate.high / whole,
             later_per_hour=3600 * later.value / whole,
             seconds=span,
             retained_ratio=ratio,
             leaks=leaks,
-            staircase=0 if seen else self._staircase(times, values, whole, at, low),
+            staircase=len(stairs),
         )
 
     def _staircase(
         self, times: Sequence[float], values: Sequence[float], whole: float, at: Sequence[float], low: Sequence[float]
-    ) -> int:
-        """Return the number of steps of a staircase; zero where it is none.
+    ) -> list[Step]:
+        """Return the steps of a staircase; none where it is none.
 
         Steps that never come down, over the whole time, that make most of the rise. Troughs lie on the treads: where
         they float above, the level wanders, and what never came back is chance.
@@ -178,24 +200,31 @@ class SlowTrack:
         span = times[-1] - times[0]
         cut = bisect_left(times, times[-1] - TAIL * span)
         if cut < LEAST_FLOORS:
-            return 0
+            return []
         known = [*values[: cut - 1], min(values[cut - 1 :])]
         kept = retained(known)
         rise = kept[-1] - kept[0]
         least = max(0.005 * whole if not self._exact else 1.0, STEP_NOISES * noise(values), 0.02 * rise)
         found = steps(times[: len(kept)], kept, least, max(150.0, span / 200))
         if len(found) < LEAST_STEPS or rise <= 0:
-            return 0
+            return []
         usual = median(step.rise for step in found)
         above = median(
             value - kept[min(bisect_left(times, time), len(kept) - 1)] for time, value in zip(at, low, strict=True)
         )
         thirds = {min(2, int(3 * (step.at - times[0]) / span)) for step in found}
-        if above > usual / FLOATS or len(thirds) < 3 or sum(step.rise for step in found) < IN_STEPS * rise:
-            return 0
+        came, needed = sum(step.rise for step in found), 0.0 if self._exact else self._least * whole
+        if above > usual / FLOATS or len(thirds) < 3 or came < max(IN_STEPS * rise, needed):
+            return []
         if sum(step.rise for step in found if step.at - times[0] > span / 2) < LATER * rise:
-            return 0
-        return len(found)
+            return []
+        return found
+
+
+def _climbs(found: Sequence[Step], span: float) -> Slope:
+    """Return what steps make over the time, with the largest of them less and more."""
+    came, most = sum(step.rise for step in found), max(step.rise for step in found)
+    return Slope(came / span, (came - most) / span, (came + most) / span)
 
 
 def _says(slow: Slow | None) -> bool:

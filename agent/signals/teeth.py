@@ -1,8 +1,10 @@
-"""Saw-teeth, followed as they come: rises and falls of one number, each kept once it has ended."""
+"""Saw-teeth, followed as they come or in a whole series: rises and falls of one number, each kept once it has ended."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
@@ -34,23 +36,28 @@ class Saw(NamedTuple):
 
 
 class Teeth:
-    """Turning points with hysteresis: a peak is one once the value has fallen by ``least`` below it, and so on."""
+    """Turning points with hysteresis: a peak is one once the value has fallen by ``least`` below it, and so on.
 
-    def __init__(self) -> None:
-        self._found: deque[Trough] = deque(maxlen=MOST_TEETH)
-        self._rising = False
-        self._low: tuple[float, float] | None = None
-        self._high = (0.0, 0.0)
+    ``most``: how many are kept, ``keep_seconds``: for how long.
+    """
+
+    def __init__(self, most: int | None = MOST_TEETH, keep_seconds: float = KEEP_SECONDS) -> None:
+        self._found: deque[Trough] = deque(maxlen=most)
+        self._keep = keep_seconds
+        self.clear()
 
     def clear(self) -> None:
         """Forget all."""
-        self.__init__()  # type: ignore[misc]
+        self._found.clear()
+        self._rising = False
+        self._low: tuple[float, float] | None = None
+        self._high = (0.0, 0.0)
 
     def add(self, now: float, value: float, least: float) -> None:
         """Take a value; smaller rises and falls than ``least`` are noise."""
         if self._low is None:
             self._low = (now, value)
-        while self._found and self._found[0].end_at < now - KEEP_SECONDS:
+        while self._found and self._found[0].end_at < now - self._keep:
             self._found.popleft()
         if self._rising:
             if value > self._high[1]:
@@ -106,3 +113,15 @@ class Teeth:
     def broke_out_at(self) -> float | None:
         """Return when the rise began that goes on now; None while nothing rises."""
         return self._low[0] if self._rising and self._low else None
+
+    def found(self) -> list[Trough]:
+        """Return the teeth that are kept, oldest first; one that has not fallen is none yet."""
+        return list(self._found)
+
+
+def teeth(times: Sequence[float], values: Sequence[float], least: float) -> list[Trough]:
+    """Return the teeth of a whole series: rises and falls of at least ``least``, smaller ones counted as noise."""
+    track = Teeth(None, math.inf)
+    for time, value in zip(times, values, strict=True):
+        track.add(time, value, least)
+    return track.found()

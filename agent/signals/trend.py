@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Hashable
 
 from agent.signals.fast import rate_of
+from agent.signals.kept import KeptTrack, Mark, Restored
 from agent.signals.series import Bins, Pace
 from agent.signals.slow import SlowTrack
 from agent.signals.types import Rate, Slow
@@ -18,7 +19,10 @@ LEAST_POINTS = 10
 
 
 class Trend:
-    """One number. ``seconds``: of a bin, ``window``: of the estimate; ``least``: of the whole, what is a rise."""
+    """One number. ``seconds``: of a bin, ``window``: of the estimate; ``least``: of the whole, what is a rise.
+
+    ``restored``: what an agent before this one has kept; the slow estimate goes on from it.
+    """
 
     def __init__(
         self,
@@ -29,7 +33,10 @@ class Trend:
         least: float = 0.002,
         settle_seconds: float = 3600.0,
         least_ratio: float = 0.01,
+        restored: Restored | None = None,
     ) -> None:
+        self._name = name
+        self._restored = restored
         self._bins = Bins(seconds, window)
         self._least = least
         self._pace = Pace()
@@ -53,6 +60,12 @@ class Trend:
         """Return for how long this instance has been seen."""
         return 0.0 if self._begun is None else now - self._begun
 
+    def kept(self) -> tuple[str, KeptTrack] | None:
+        """Return its name and what is to be kept over a restart of the agent; None where nothing is known."""
+        if self._begun is None:
+            return None
+        return self._name, self._slow.kept(_marks(self._instance), self._begun)
+
     def take(
         self,
         now: float,
@@ -72,6 +85,7 @@ class Trend:
             self._bins.clear()
             self._slow.clear()
             self.growth = None
+            self._restore(now)
         elif step == "gap":
             self._bins.clear()
             self.growth = None
@@ -83,3 +97,14 @@ class Trend:
             self.growth = None
             return
         self.growth = rate_of(times, list(self._bins.lows), whole, self._least)
+
+    def _restore(self, now: float) -> None:
+        kept = self._restored.take(self._name, _marks(self._instance)) if self._restored is not None else None
+        if kept is not None and kept.begun <= now:
+            self._begun = kept.begun
+            self._slow.restore(kept, now)
+
+
+def _marks(instance: Hashable) -> tuple[Mark, ...]:
+    marks = instance if isinstance(instance, tuple) else (instance,)
+    return tuple(mark if isinstance(mark, str | int | float | None) else str(mark) for mark in marks)

@@ -21,7 +21,8 @@ class Reading(Value, frozen=True, kw_only=True):
     ``unaccounted``: held blocks that should not stay: orphaned, or kept beyond their lease.
     ``references``: entries of live requests' tables, shared blocks once for each. ``use_ratio``: held of the pool.
     ``cache_dtype``: of the KV cache as the engine calls it (auto, fp8, fp8_e4m3...), empty where it does not say.
-    ``rebuilt_evicted_total``: the part of ``rebuilt_total`` that was lost to evictions.
+    ``rebuilt_evicted_total``: the part of ``rebuilt_total`` that was lost to evictions. ``repeated_ratio``: of the text
+    of recent prompts, repeated; None where the API servers' admission does not look at prompts.
     """
 
     engine: str
@@ -52,7 +53,6 @@ class Reading(Value, frozen=True, kw_only=True):
     rebuilt_total: int | None = None
     rebuilt_preempted_total: int | None = None
     prefill_total: int | None = None
-    evicted_total: int | None = None
     taken_total: int | None = None
     given_back_total: int | None = None
     prefix_queries: int | None = None
@@ -64,6 +64,7 @@ class Reading(Value, frozen=True, kw_only=True):
     use_ratio: float | None = None
     cache_dtype: str = ""
     rebuilt_evicted_total: int | None = None
+    repeated_ratio: float | None = None
 
 
 class Rate(Value, frozen=True, kw_only=True):
@@ -116,7 +117,9 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     evictions; ``prefix_hit_times``: the hit ratio against its learned one.
     ``prompt_mean_tokens``, ``long_tail_ratio``: the mean length of the last five minutes' prompts, and the share of
     long ones; ``prompt_times``, ``long_tail_times``: against what is usual.
-    ``running_more``: how many more requests run than five minutes ago.
+    ``running_more``: how many more requests run than five minutes ago. ``prompt_spread_times``: the longest prompt of
+    five minutes against their mean, at least. ``repeated_ratio``: as in :class:`Reading`. ``kv_p90_bytes``,
+    ``kv_p99_bytes``: quantiles of what was held in half an hour, on one rank.
     """
 
     engine: str
@@ -177,6 +180,10 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     rebuild_evicted_ratio: float | None = None
     prefix_hit_times: float | None = None
     running_more: int | None = None
+    prompt_spread_times: float | None = None
+    repeated_ratio: float | None = None
+    kv_p90_bytes: int | None = None
+    kv_p99_bytes: int | None = None
     missing: dict[str, str] = {}
 
 
@@ -282,7 +289,8 @@ class NodeSignals(Value, frozen=True, kw_only=True):
 
 class Score(Value, frozen=True, kw_only=True):
     """A health score, 0..100. ``scope``: kv, device, host, or engine (the least of what concerns it). ``form``:
-    kvtide's own or the textbook's. ``harm``: something waited, was preempted or refused in the last minute.
+    kvtide's own or the textbook's. ``harm``: something waited, was preempted or refused in the last minute. ``tier``:
+    how soon somebody has to respond, by the policy in force: warning, severe or emergency; empty where nobody has to.
     """
 
     scope: str
@@ -294,3 +302,4 @@ class Score(Value, frozen=True, kw_only=True):
     fragmentation_penalty: float = 0.0
     leak_penalty: float = 0.0
     harm: bool | None = None
+    tier: str = ""

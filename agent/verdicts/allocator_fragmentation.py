@@ -7,7 +7,7 @@ segments are expandable, free pages are given back, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from agent.policy.types import AllocatorPolicy
 from agent.retained import count_of
@@ -16,16 +16,15 @@ from agent.state import AgentState, Subject, Tier
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import (
+    allocators,
     at_most,
+    free_of,
     gpu_of,
     member_of,
-    process_subject,
     process_words,
     settled,
     total_of,
-    units,
     worse,
-    worst,
 )
 from engine_hooks.allocator import OOM, AllocatorRow, SegmentsRow
 
@@ -49,26 +48,20 @@ class AllocatorFragmentation:
 
     def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
         """Yield the processes whose allocator keeps what it can't use, each by its worst device."""
-        return worst(_all(view))
-
-
-def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
-    for row in view.signals.allocators:
-        finding = _of(row, view)
-        if finding is not None:
-            yield process_subject(row.engine, row.role, row.rank, row.process), finding
+        return allocators(view, _of)
 
 
 def _of(row: AllocatorSignals, view: View) -> Finding | None:
     limits, textbook = view.policy.allocator, view.policy.profile == "textbook"
+    tier, more = _by_ratio(row, limits), _by_slack(row, limits)
+    if tier is None and more is None and not view.state.failures:
+        return None
     member = member_of(view.state, row.engine, row.role, row.rank, row.process)
     told = member.allocator.row if member is not None and member.allocator is not None else None
     segments = _segments(view.state, told, row.gpu)
     failed = _failed(view.state, row)
     retries = row.retries_per_minute or 0.0
     harm = retries >= RETRIES or failed > 0
-    tier = _by_ratio(row, limits)
-    more = _by_slack(row, limits)
     if not textbook:
         start = not settled(view, row.engine)
         if tier is not None:
@@ -138,7 +131,7 @@ def _sober_slack(row: AllocatorSignals, state: AgentState, *, harm: bool, start:
 
 def _tight(size: int | None, state: AgentState, gpu: str) -> bool:
     """Whether less is free on the device than these bytes."""
-    free = next((each.memory.free for each in units(state) if each.gpu == gpu and each.memory is not None), None)
+    free = free_of(state, gpu)
     return free is not None and size is not None and free < size
 
 

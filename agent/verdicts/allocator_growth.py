@@ -6,14 +6,14 @@ of its windows must rise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from agent.signals.types import AllocatorSignals
 from agent.state import Subject, Tier
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Finding, View
-from agent.verdicts.leaking import amount, ends_in, shape
-from agent.verdicts.who import at_most, process_subject, process_words, settled, total_of, units, worst
+from agent.verdicts.leaking import amount, ends_in, leaks, shape
+from agent.verdicts.who import allocators, at_most, free_of, process_words, settled, total_of
 
 REMEDY = (
     "Find what keeps the tensors: `kvtide snapshot` on two memory snapshots of this process, an hour apart, names the "
@@ -31,21 +31,14 @@ class AllocatorGrowth:
 
     def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
         """Yield the processes whose tensors leak."""
-        return worst(_all(view))
-
-
-def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
-    for row in view.signals.allocators:
-        finding = _of(row, view)
-        if finding is not None:
-            yield process_subject(row.engine, row.role, row.rank, row.process), finding
+        return allocators(view, _of)
 
 
 def _of(row: AllocatorSignals, view: View) -> Finding | None:
     slow, total = row.slow, total_of(view.state, row.gpu)
-    if slow is None or not slow.leaks or not settled(view, row.engine):
+    if slow is None or not leaks(slow) or not settled(view, row.engine):
         return None
-    free = next((gpu.memory.free for gpu in units(view.state) if gpu.gpu == row.gpu and gpu.memory), None)
+    free = free_of(view.state, row.gpu)
     left = ends_in(slow, total, free)
     tier: Tier = "page" if left is not None and left < view.policy.host.limit_seconds else "warn"
     who = process_words(row.engine, row.role, row.rank, row.process)

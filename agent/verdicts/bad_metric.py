@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agent.plain import plain
+from agent.signals.gpus import units_of
 from agent.sources.device.state import GpuState
 from agent.sources.scrape.state import ScrapedEngine
 from agent.state import AgentState, EngineState, Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
-from agent.verdicts.who import units, worst
+from agent.verdicts.who import worst
 
 CLOSE = 0.02  # of a GPU's memory: sums of numbers read one after another are not exact
 REMEDY = (
@@ -47,7 +48,7 @@ def _all(state: AgentState) -> Iterator[tuple[Subject, Finding]]:
         finding = _pool(engine)
         if finding is not None:
             yield Subject(scope="engine", engine=engine.engine), finding
-    for gpu in units(state):
+    for gpu in units_of(state, lost=True):
         finding = _memory(gpu)
         if finding is not None:
             yield Subject(scope="gpu", gpu=gpu.gpu), finding

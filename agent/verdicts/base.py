@@ -9,6 +9,7 @@ from typing import Protocol
 from agent.policy.types import DEFAULT, Policy
 from agent.signals.types import EngineSignals, NodeSignals, Reading, TenantSignals
 from agent.state import AgentState, EngineState, PoolState, Subject, Tier, Verdict, VerdictPhase
+from agent.verdicts.endings import AWAY
 from engine_hooks.detail import Detail
 
 RESOLVED_SHOWN_SECONDS = 60.0
@@ -48,6 +49,7 @@ class Facts:
     signals: EngineSignals | None = None
     tenants: tuple[TenantSignals, ...] = ()
     policy: Policy = DEFAULT
+    node_residue_bytes: int | None = None
 
 
 class Detector(Protocol):
@@ -86,12 +88,15 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A node at one moment, with what its numbers mean over time, and what of it has gone."""
+    """A node at one moment, with what its numbers mean over time, and what of it has gone. ``lost``: when GPUs that are
+    lost were first seen to be, by label, in Unix seconds.
+    """
 
     state: AgentState
     signals: NodeSignals
     policy: Policy = DEFAULT
     gone: tuple[Gone, ...] = ()
+    lost: Mapping[str, float] = field(default_factory=dict)
 
 
 class NodeDetector(Protocol):
@@ -127,17 +132,23 @@ class Track:
 
 
 def advance(
-    track: Track | None, finding: Finding | None, now: float, confirm_seconds: float, clear_seconds: float = 0.0
+    track: Track | None,
+    finding: Finding | None,
+    now: float,
+    confirm_seconds: float,
+    clear_seconds: float = 0.0,
+    *,
+    ending: str = AWAY,
 ) -> Track | None:
     """Return the track after ``finding`` was (or was not) seen at ``now``.
 
     A suspicion that goes away leaves no trace; a confirmed verdict is resolved once the fault has been gone for
-    ``clear_seconds``, shown for a while and forgotten.
+    ``clear_seconds``, shown for a while and forgotten. ``ending``: how it is over then.
     """
     if finding is None:
         if track is not None and track.phase == "confirmed" and now - track.seen < clear_seconds:
             return track
-        return ended(track, now, "")
+        return ended(track, now, ending)
     needed = confirm_seconds if finding.confirm_seconds is None else finding.confirm_seconds
     if track is None or track.phase == "resolved":
         return Track("confirmed" if needed <= 0 else "suspect", now, now, finding, now)
@@ -160,7 +171,7 @@ def _raised(track: Track, finding: Finding, now: float, needed: float) -> Track:
 
 
 def ended(track: Track | None, now: float, ending: str) -> Track | None:
-    """Return the track after its fault has ended; ``ending`` says why where it did not just go away."""
+    """Return the track after its fault has ended; ``ending`` says how."""
     if track is None or track.phase == "suspect":
         return None
     if track.phase == "confirmed":

@@ -9,7 +9,7 @@ from agent.sources.host.state import DeadHolder
 from agent.state import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
-from agent.verdicts.who import total_of, units
+from agent.verdicts.who import failed_on, memory_of, total_of
 from engine_hooks.allocator import MEMORY, OOM
 
 STARVED_RATIO = 0.05  # so little free beside it: what the dead hold is what the living miss
@@ -44,7 +44,7 @@ class DeadProcessMemory:
 
 def _finding(gpu: str, rows: list[DeadHolder], view: View) -> Finding:
     size, total = sum(row.used_bytes for row in rows), total_of(view.state, gpu)
-    memory = next((each.memory for each in units(view.state) if each.gpu == gpu), None)
+    memory = memory_of(view.state, gpu)
     starved = memory is not None and memory.free < STARVED_RATIO * memory.total
     share = "" if not total else f", {size / total:.0%} of it"
     pids = ", ".join(str(row.pid) for row in rows[:MOST_PIDS])
@@ -58,12 +58,14 @@ def _finding(gpu: str, rows: list[DeadHolder], view: View) -> Finding:
         evidence["free_bytes"] = memory.free
         if starved:
             text += f" Only {human_bytes(memory.free)} are free beside it."
-    return Finding(text, REMEDY, evidence, tier="page" if starved and _failing(view) else "warn")
+    return Finding(text, REMEDY, evidence, tier="page" if starved and _failing(gpu, view) else "warn")
 
 
-def _failing(view: View) -> bool:
-    """Whether memory was refused on this node lately."""
+def _failing(gpu: str, view: View) -> bool:
+    """Whether memory of this GPU was refused lately: who failed on another one does not miss what is held here."""
     return any(
-        failure.event.kind in (OOM, MEMORY) and view.state.at - failure.event.at < RECENT_SECONDS
+        failure.event.kind in (OOM, MEMORY)
+        and view.state.at - failure.event.at < RECENT_SECONDS
+        and failed_on(view.state, failure) == gpu
         for failure in view.state.failures
     )

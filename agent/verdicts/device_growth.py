@@ -16,7 +16,7 @@ from agent.signals.types import GpuSignals, Rate, Slow
 from agent.state import AgentState, Subject, Tier
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Finding, View
-from agent.verdicts.leaking import amount, ends_in, fast_ends_in, shape
+from agent.verdicts.leaking import amount, ends_in, fast_ends_in, leaks, shape
 from agent.verdicts.who import serves, total_of, worst
 from agent.waterfall.build import summed
 from agent.waterfall.state import PartName
@@ -100,7 +100,7 @@ def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
 
 def _slowly(gpu: GpuSignals, part: _Grows, view: View) -> Finding | None:
     slow = part.slow
-    if slow is None or not slow.leaks:
+    if slow is None or not leaks(slow):
         return None
     total = total_of(view.state, gpu.gpu)
     left = ends_in(slow, total, gpu.free_bytes)
@@ -115,9 +115,12 @@ def _slowly(gpu: GpuSignals, part: _Grows, view: View) -> Finding | None:
 
 
 def _soon(gpu: GpuSignals, part: _Grows, view: View) -> Finding | None:
-    rate, total = part.growth, total_of(view.state, gpu.gpu)
+    rate = part.growth
+    if rate is None or rate.low <= 0 or rate.seconds < FAST_SECONDS:
+        return None
+    total = total_of(view.state, gpu.gpu)
     left = fast_ends_in(rate, total, gpu.free_bytes)
-    if rate is None or left is None or total is None or gpu.free_bytes is None or rate.seconds < FAST_SECONDS:
+    if left is None or total is None or gpu.free_bytes is None:
         return None
     limits = view.policy.growth
     short = left < limits.forecast_seconds

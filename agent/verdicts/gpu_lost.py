@@ -8,13 +8,14 @@ from typing import NamedTuple
 from agent.plain import plain
 from agent.sources.device.names import XIDS
 from agent.sources.device.state import GpuState
-from agent.state import AgentState, Subject, Tier
+from agent.state import Subject, Tier
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import worst
 
 XID_SECONDS = 3600.0  # an error is told for so long after its last time: nothing says that somebody has seen to it
 LOST_SECONDS = 5.0
+NEAR_SECONDS = 300.0  # before or after the loss: an error that may be why
 SILENT_SECONDS = 30.0
 _RESET = "Drain its engines and reset the GPU (nvidia-smi --gpu-reset, all its processes end); reboot if that fails."
 REMEDY_LOST = (
@@ -69,21 +70,24 @@ class GpuLost:
 
     def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
         """Yield the GPUs that are lost or failing, each with the worst that is to say."""
-        return worst(_all(view.state))
+        return worst(_all(view))
 
 
-def _all(state: AgentState) -> Iterator[tuple[Subject, Finding]]:
+def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
+    state = view.state
     for gpu in state.device.gpus if state.device is not None else ():
         subject = Subject(scope="gpu", gpu=gpu.gpu)
-        for finding in (_gone(gpu), *_errors(gpu, state.at), _rows(gpu)):
+        for finding in (_gone(gpu, view.lost.get(gpu.gpu, state.at)), *_errors(gpu, state.at), _rows(gpu)):
             if finding is not None:
                 yield subject, finding
 
 
-def _gone(gpu: GpuState) -> Finding | None:
+def _gone(gpu: GpuState, lost_at: float) -> Finding | None:
     card = f"GPU {gpu.gpu}" + (f" ({plain(gpu.name, 60)})" if gpu.name else "")
     if gpu.lost:
-        codes = [xid.code for xid in gpu.xids or () if xid.code in _XIDS]
+        # What it reported hours before is another matter.
+        near = sorted((xid.last_at, xid.code) for xid in gpu.xids or () if abs(xid.last_at - lost_at) < NEAR_SECONDS)
+        codes = [code for _, code in near if code in _XIDS]
         after = f", after XID {', '.join(map(str, codes))}" if codes else ""
         text = f"{card} is lost{after}: {plain(gpu.lost, 200)}. Engines on it are dead or about to be."
         return Finding(text, _XIDS[codes[-1]].remedy if codes else REMEDY_LOST, {"lost": 1})

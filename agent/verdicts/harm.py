@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from agent.policy.types import Policy
 from agent.retained import count_of, listed
 from agent.signals.types import EngineSignals, Reading
 from agent.units import human_seconds
 from agent.verdicts.base import Facts, View
+from agent.verdicts.who import gpu_of
 
 LEAST_WAITING = 2
 WAITING_SHARE = 0.05  # of those that run
@@ -53,18 +55,23 @@ def harm_of(facts: Facts) -> Harm | None:
     if refusals and refusals >= policy.allocator.failures_in_a_row:
         evidence["refusals_in_a_row"] = refusals
         words.append(f"{count_of(refusals, 'refusal')} in a row")
+    failed, serving = signals.failed_ratio or 0.0, policy.serving
+    if failed > serving.failed_warn_ratio:
+        evidence["failed_ratio"] = failed
+        words.append(f"{failed:.1%} of requests failed")
     severe = (
         (latency is not None and latency >= policy.allocator.latency_page_seconds)
         or "refusals_in_a_row" in evidence
         or (signals.queue_above_page_seconds > 0 and waits_for_memory(facts))
-        or (signals.rebuild_ratio or 0.0) >= policy.serving.rebuild_page_ratio
+        or (signals.rebuild_ratio or 0.0) >= serving.rebuild_page_ratio
     )
     felt = (
         severe
         or "memory_wait_p99_seconds" in evidence
         or waiting >= max(LEAST_WAITING, WAITING_SHARE * facts.running)
         or (signals.preempted_per_minute or 0.0) >= LEAST_PREEMPTED
-        or (signals.rebuild_ratio or 0.0) >= policy.serving.rebuild_warn_ratio
+        or (signals.rebuild_ratio or 0.0) >= serving.rebuild_warn_ratio
+        or "failed_ratio" in evidence
     )
     return Harm(listed(words) if words else "requests are being refused for memory", evidence, felt, severe)
 
@@ -92,8 +99,29 @@ def _waiting(facts: Facts) -> int:
 
 def fp8_factor(facts: Facts) -> float:
     """Return what thresholds of use are multiplied by: with FP8 the same share is more tokens, and fills faster."""
-    told = facts.reading.cache_dtype if facts.reading else ""
-    return facts.policy.fp8_factor if told.lower().startswith("fp8") else 1.0
+    return _factor(facts.policy, facts.reading.cache_dtype if facts.reading else "")
+
+
+def fp8_factor_on(view: View, gpu: str) -> float:
+    """Return the same for a GPU, by the engines that have a worker on it."""
+    for engine in view.state.engines:
+        if engine.pool is None or _factor(view.policy, engine.pool.cache_dtype) == 1:
+            continue
+        devices = (each.worker.device_uuid for each in engine.members if each.worker is not None)
+        here = (gpu_of(view.state, uuid) for uuid in devices)
+        if any(unit is not None and unit.gpu == gpu for unit in here):
+            return view.policy.fp8_factor
+    return 1.0
+
+
+def _factor(policy: Policy, dtype: str) -> float:
+    return policy.fp8_factor if dtype and dtype.lower().startswith("fp8") else 1.0
+
+
+def of_each_rank(facts: Facts) -> str:
+    """Return what bytes of blocks are of, led by a space: a block has its size on each rank; empty where one is all."""
+    ranks = facts.engine.world_size if facts.engine is not None else None
+    return f" on each of {ranks} ranks" if ranks is not None and ranks > 1 else ""
 
 
 def held_ratio(reading: Reading | None) -> float | None:

@@ -16,8 +16,8 @@ from agent.sources.host.state import CgroupState, ProcessState
 from agent.state import AgentState, Subject, Tier
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Finding, View
-from agent.verdicts.leaking import shape
-from agent.verdicts.who import worst
+from agent.verdicts.leaking import leaks, shape
+from agent.verdicts.who import total_of, worst
 
 ENOUGH = 0.85  # of the window: a rate over less says nothing of it; samples of a minute reach no more than that
 FAR_SECONDS = 86400.0  # what ends later than that is for the slow estimate: a heap between two collections grows too
@@ -26,6 +26,7 @@ LATER_SECONDS, LATER_CONFIRM_SECONDS = 6 * 3600.0, 900.0
 WARN_BYTES = 128 * 1024**2  # in ten minutes; less than that ends nobody
 PAGE_BYTES = 1024**3
 FILES = 0.5  # a cgroup with more of files than that may be full of what can be had back
+MOST = 0.5  # of what grows: told once, as what makes that much of it
 STALLED_RATIO = 0.2  # share of the last 10 s in which no process of the cgroup could run for want of memory
 LIMIT_RATIO = 0.9
 LIMIT = (
@@ -53,34 +54,47 @@ class HostGrowth:
 
 def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
     host = view.state.host
-    found = [(_subject(row), finding) for row in view.signals.host if (finding := _of(row, view)) is not None]
+    found = [(_subject(row, view), finding) for row in view.signals.host if (finding := _of(row, view)) is not None]
     # A group may be at its limit long before the host is out of memory: of two that are as bad the sooner one is told.
     yield from sorted(found, key=lambda each: each[1].confirm_seconds or 0.0)
     for cgroup in host.cgroups if host is not None else ():
         finding = _stalled(cgroup)
         if finding is not None:
-            yield _subject(cgroup), finding
+            yield _of_host(cgroup.engine, cgroup.role, cgroup.rank), finding
 
 
-def _subject(row: HostSignals | CgroupState) -> Subject:
+def _subject(row: HostSignals, view: View) -> Subject:
+    """A group that grows by what one of its processes does is told as that process."""
+    who = _grower(row, view)
+    return _of_host(who.engine, who.role, who.rank)
+
+
+def _of_host(engine: str, role: str, rank: int) -> Subject:
     # Of the host: its source sees it, whether that process reports to us or not.
-    return Subject(scope="host", engine=row.engine, process=f"{row.role}/{row.rank}")
+    return Subject(scope="host", engine=engine, process=f"{role}/{rank}")
+
+
+def _grower(row: HostSignals, view: View) -> HostSignals:
+    """The process that makes most of what a cgroup grows by; the cgroup itself where none does."""
+    if row.what != "cgroup":
+        return row
+    own = [each for each in view.signals.host if each.what == "process" and each.engine == row.engine]
+    most = max(own, key=_grown, default=row)
+    return most if _grown(most) >= MOST * _grown(row) > 0 else row
 
 
 def _of(row: HostSignals, view: View) -> Finding | None:
     limits, textbook = view.policy.host, view.policy.profile == "textbook"
-    if not textbook and (_starting(row, view.state, limits) or _files(row, view)):
-        return None
     tier = _by_rate(row, limits, textbook=textbook)
     soon = row.limit_seconds
     if soon is not None and tier is not None and soon.seconds < limits.limit_seconds:
         tier = "page"
-    leaks = row.slow is not None and row.slow.leaks
-    if tier is None and leaks:
+    slowly = leaks(row.slow)
+    if tier is None and slowly and not _tensors(_grower(row, view), view):
         tier = "warn"
-    if tier is None:
+    if tier is None or (not textbook and (_starting(row, view.state, limits) or _files(row, view))):
         return None
-    later = soon is not None and soon.seconds >= LATER_SECONDS and not textbook and not leaks
+    later = soon is not None and soon.seconds >= LATER_SECONDS and not textbook and not slowly
     remedy = LIMIT if row.limit_bytes is not None and soon is not None else GROWTH
     confirm = LATER_CONFIRM_SECONDS if later else None
     return Finding(_sentence(row), remedy, _evidence(row), tier=tier, confirm_seconds=confirm)
@@ -137,11 +151,23 @@ def _files(row: HostSignals, view: View) -> bool:
     return sum(map(_grown, own)) < grown / 2 if own else files > FILES * row.bytes
 
 
+def _tensors(row: HostSignals, view: View) -> bool:
+    """Whether torch's allocator in that process leaks as much: allocator_growth tells it, and whose it is."""
+    slow, size = row.slow, row.bytes or 0
+    return slow is not None and any(
+        leaks(each.slow)
+        and (each.engine, each.role, each.rank) == (row.engine, row.role, row.rank)
+        and each.slow is not None
+        and each.slow.per_hour * (total_of(view.state, each.gpu) or 0) >= MOST * slow.per_hour * size
+        for each in view.signals.allocators
+    )
+
+
 def _grown(row: HostSignals) -> float:
     """Bytes that came over the time that the estimates are of, zero where they may be none."""
     size, rate, slow = row.bytes or 0, row.growth, row.slow
     fast = size * rate.per_minute * rate.seconds / 60 if rate is not None and rate.low > 0 else 0.0
-    return max(fast, size * slow.per_hour * slow.seconds / 3600 if slow is not None and slow.leaks else 0.0)
+    return max(fast, size * slow.per_hour * slow.seconds / 3600 if slow is not None and leaks(slow) else 0.0)
 
 
 def _stalled(cgroup: CgroupState) -> Finding | None:
@@ -168,7 +194,7 @@ def _sentence(row: HostSignals) -> str:
     what = f"The memory group of {who}" if row.what == "cgroup" else f"Host memory of {who}"
     size = "" if row.bytes is None else f", {human_bytes(row.bytes)} now,"
     rate, slow = row.growth, row.slow
-    if slow is not None and slow.leaks and (rate is None or rate.per_minute <= 0 or rate.low <= 0):
+    if slow is not None and leaks(slow) and (rate is None or rate.per_minute <= 0 or rate.low <= 0):
         by = _amount(slow.per_hour, row.bytes, "an hour")
         grows = f"grows by {by}, for {human_seconds(slow.seconds)} now{shape(slow)}"
     elif rate is not None:

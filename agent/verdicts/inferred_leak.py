@@ -6,10 +6,10 @@ from agent.retained import NO_LEASE_SECONDS
 from agent.signals.types import EngineSignals
 from agent.units import human_seconds
 from agent.verdicts.base import Facts, Finding
+from agent.verdicts.leaking import STEPS, leaks
 
 REST_RATIO = 0.002  # of the pool: less at rest is a rounding
 PAGE_RATIO = 0.5
-STEPS = 4
 
 PROOF = "This is inferred from how much stays held; hooks (kvtide installed beside the engine) would tell whose it is."
 REMEDY = (
@@ -45,7 +45,7 @@ def _at_rest(signals: EngineSignals) -> Finding | None:
 
 def _over_hours(signals: EngineSignals, facts: Facts) -> Finding | None:
     slow = signals.slow_unexplained
-    if slow is None or slow.per_hour <= 0 or not (slow.leaks or slow.staircase >= STEPS):
+    if slow is None or slow.per_hour <= 0 or not leaks(slow):
         return None
     evidence = {"leaked_ratio_per_hour": slow.per_hour, "over_seconds": slow.seconds}
     sentence = f"Held blocks rise by {slow.per_hour:.1%} of the pool an hour, and requests do not account for it"

@@ -6,9 +6,8 @@ from agent.retained import beside, blame, leaks_of, there_are
 from agent.state import PoolState, Tier
 from agent.units import human_bytes
 from agent.verdicts.base import Facts, Finding
-from agent.verdicts.harm import fp8_factor
+from agent.verdicts.harm import fp8_factor, of_each_rank
 from agent.verdicts.inferred_leak import inferred
-from engine_hooks.detail import Detail
 
 REMEDY = "Leaked blocks come back only when the engine restarts; evicting the prefix cache frees none of them."
 PAGE_RATIO = 0.10  # leaked of the pool: it is a tenth smaller for all, and a leak goes on
@@ -31,7 +30,7 @@ class KvOrphan:
         sentences: list[str] = []
         evidence: dict[str, float] = {}
         if facts.pool is not None and facts.pool.orphaned:
-            sentences.append(_main(facts.pool, facts.pool.orphaned, facts.detail, evidence))
+            sentences.append(_main(facts.pool, facts.pool.orphaned, facts, evidence))
         for name, number in beside(facts.detail, "orphaned"):
             sentences.append(f"{there_are(number, 'block')} held by nothing in the pool {name}: leaked.")
             evidence["orphaned_blocks_beside"] = evidence.get("orphaned_blocks_beside", 0) + number
@@ -51,12 +50,12 @@ def _tier(facts: Facts) -> Tier:
     return "page" if short and share >= FELT_RATIO else "warn"
 
 
-def _main(pool: PoolState, number: int, detail: Detail | None, evidence: dict[str, float]) -> str:
+def _main(pool: PoolState, number: int, facts: Facts, evidence: dict[str, float]) -> str:
     share, size = number / pool.capacity, pool.bytes_of(number)
     evidence |= {"orphaned_blocks": number, "orphaned_ratio": share}
     amount = f"{share:.1%} of the pool" if share >= 0.001 else "under 0.1% of the pool"
     if size is not None:
         evidence["orphaned_bytes"] = size
-        amount = f"{human_bytes(size)}, {amount}"
-    blocks, who = there_are(number, "KV block"), blame(leaks_of(detail, "orphaned"))
+        amount = f"{human_bytes(size)}{of_each_rank(facts)}, {amount}"
+    blocks, who = there_are(number, "KV block"), blame(leaks_of(facts.detail, "orphaned"))
     return f"{blocks} held by no request ({amount}): leaked, and of no use to anyone.{who}"

@@ -31,7 +31,7 @@ class KvStall:
 
     kind = "kv_stall"
     confirm_seconds = 2.0
-    clear_seconds = 0.0
+    clear_seconds = 30.0  # a token now and then is one stall
 
     def judge(self, facts: Facts) -> Finding | None:
         """Return what stands still and why; None when tokens flow, nothing is to do, or it can't be known."""

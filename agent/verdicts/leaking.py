@@ -7,6 +7,12 @@ from agent.signals.types import Rate, Slow
 from agent.units import human_bytes
 
 HOUR = 3600.0
+STEPS = 4  # that never came down: a staircase
+
+
+def leaks(slow: Slow | None) -> bool:
+    """Return whether a slow estimate is of a leak: of a slope that stays, or of a staircase, which may have none."""
+    return slow is not None and (slow.leaks or slow.staircase >= STEPS)
 
 
 def amount(slow: Slow, total: int | None) -> str:

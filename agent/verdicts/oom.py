@@ -15,7 +15,7 @@ from agent.sources.host.state import KilledState
 from agent.state import AgentState, Subject, Tier
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
-from agent.verdicts.who import gpu_of, member_of, process_subject, process_words, units, worst
+from agent.verdicts.who import failed_on, process_subject, process_words, worst
 from engine_hooks.allocator import MEMORY, OOM
 
 SHOWN_SECONDS = 600.0
@@ -103,22 +103,12 @@ _CAUSES = {
 
 def _foreign(failure: Failure, state: AgentState) -> Foreign | None:
     """What others hold of that device, by the waterfall; None where it isn't known which device it was."""
-    label = _label(failure, state)
+    label = failed_on(state, failure)
     for waterfall in state.waterfalls:
         if waterfall.gpu == label:
             parts = [part for part in waterfall.parts if part.part == "other_processes"]
             return Foreign(sum(part.bytes for part in parts), sum(part.count for part in parts)) if parts else None
     return None
-
-
-def _label(failure: Failure, state: AgentState) -> str | None:
-    member = member_of(state, failure.engine, failure.role, failure.rank, failure.process)
-    told = member.allocator.row if member is not None and member.allocator is not None else None
-    for row in told.devices if told is not None else ():
-        if row.device == failure.event.device and (gpu := gpu_of(state, row.uuid)) is not None:
-            return gpu.gpu
-    found = list(units(state))
-    return found[0].gpu if len(found) == 1 else None
 
 
 def _killed(killed: KilledState, now: float) -> Finding:

@@ -15,7 +15,8 @@ from agent.signals.types import GpuSignals
 from agent.state import AgentState, Subject, Tier
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
-from agent.verdicts.who import gpu_of, member_of, serves, total_of, units
+from agent.verdicts.harm import fp8_factor_on
+from agent.verdicts.who import failed_on, serves, total_of
 from agent.waterfall.state import Waterfall
 from engine_hooks.allocator import OOM
 
@@ -56,8 +57,14 @@ def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
 
 
 def _of(gpu: GpuSignals, view: View) -> Finding | None:
-    total, state = total_of(view.state, gpu.gpu), view.state
-    if gpu.use_ratio is None or total is None:
+    use, state = view.policy.use, view.state
+    if gpu.use_ratio is None or (
+        gpu.use_ratio <= view.policy.fp8_factor * use.warn_ratio
+        and (gpu.kv_share_ratio or 0.0) <= view.policy.fp8_factor * use.kv_share_warn_ratio
+    ):
+        return None
+    total = total_of(state, gpu.gpu)
+    if total is None:
         return None
     waterfall = next((each for each in state.waterfalls if each.gpu == gpu.gpu), None)
     foreign = _foreign(waterfall)
@@ -91,13 +98,16 @@ def _of(gpu: GpuSignals, view: View) -> Finding | None:
 def _tier(gpu: GpuSignals, view: View, foreign: int, total: int, harm: _Harm) -> tuple[Tier | None, float | None]:
     """Return how bad it is, and how long it must hold where that is not the usual time."""
     use, served = view.policy.use, serves(view, gpu.gpu)
-    full = gpu.above_page_seconds >= use.page_seconds and (gpu.use_ratio or 0) > use.page_ratio
-    much = gpu.above_warn_seconds >= use.warn_seconds and (gpu.use_ratio or 0) > use.warn_ratio
+    factor = fp8_factor_on(view, gpu.gpu)
+    ratio, share = gpu.use_ratio or 0.0, gpu.kv_share_ratio or 0.0
+    # With FP8 the thresholds are lower than those that the signal's durations are of.
+    full = ratio > factor * use.page_ratio and (factor < 1 or gpu.above_page_seconds >= use.page_seconds)
+    much = ratio > factor * use.warn_ratio and (factor < 1 or gpu.above_warn_seconds >= use.warn_seconds)
     if view.policy.profile == "textbook":
-        share = gpu.kv_share_ratio or 0.0
-        if full or share > use.kv_share_page_ratio:
-            return "page", 0.0
-        return ("warn", 0.0) if much or share > use.kv_share_warn_ratio else (None, None)
+        if full or share > factor * use.kv_share_page_ratio:
+            return "page", use.page_seconds if factor < 1 else 0.0
+        seconds = use.warn_seconds if factor < 1 else 0.0
+        return ("warn", seconds) if much or share > factor * use.kv_share_warn_ratio else (None, None)
     if harm.tier is not None and (full or much):
         return (harm.tier if full else "warn"), None
     free = gpu.free_bytes
@@ -128,7 +138,7 @@ def _harm(view: View, gpu: str) -> _Harm:
     failed = sum(failure.event.count for failure in state.failures if _is_here(state, failure, gpu))
     if failed:
         how = "an allocation failed" if failed == 1 else f"{failed:,} allocations failed in the last 10 min"
-        return _Harm(how, "page")
+        return _Harm(how, "warn")  # oom pages for that
     retries = sum(row.retries_per_minute or 0.0 for row in view.signals.allocators if row.gpu == gpu and row.engine)
     if retries < RETRIES:
         return _Harm()
@@ -137,15 +147,5 @@ def _harm(view: View, gpu: str) -> _Harm:
 
 
 def _is_here(state: AgentState, failure: Failure, gpu: str) -> bool:
-    if failure.event.kind != OOM or not failure.engine or state.at - failure.event.at >= RECENT_SECONDS:
-        return False
-    found = list(units(state))
-    if len(found) == 1:
-        return found[0].gpu == gpu
-    member = member_of(state, failure.engine, failure.role, failure.rank, failure.process)
-    told = member.allocator.row if member is not None and member.allocator is not None else None
-    for row in told.devices if told is not None else ():
-        if row.device == failure.event.device:
-            there = gpu_of(state, row.uuid)
-            return there is not None and there.gpu == gpu
-    return False
+    lately = failure.event.kind == OOM and state.at - failure.event.at < RECENT_SECONDS
+    return lately and bool(failure.engine) and failed_on(state, failure) == gpu

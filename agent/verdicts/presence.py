@@ -26,14 +26,20 @@ class _Last:
 
 
 class Presence:
-    """Remembers the engines of one node; times are monotonic seconds."""
+    """Remembers the engines of one node; times are monotonic seconds. ``lost``: when GPUs that are lost were first seen
+    to be, by label; by the wall clock, as their errors are.
+    """
 
     def __init__(self) -> None:
+        self.lost: dict[str, float] = {}
         self._known: dict[tuple[bool, str], _Last] = {}
 
     def take(self, state: AgentState) -> tuple[Gone, ...]:
         """Take the next state; return who is missing: engines that have gone, and processes of those that are here."""
         now = state.monotonic
+        if state.device is not None:
+            gone = (gpu.gpu for gpu in state.device.gpus if gpu.lost)
+            self.lost = {gpu: self.lost.get(gpu, state.at) for gpu in gone}
         here: set[tuple[bool, str]] = set()
         for engine in state.engines:
             if engine.phase != "lost":

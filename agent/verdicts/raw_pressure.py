@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from agent.retained import count_of
 from agent.state import Tier
-from agent.units import human_seconds
+from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Facts, Finding
 from agent.verdicts.harm import brief, fp8_factor
 
@@ -88,6 +88,34 @@ def _queue(facts: Facts) -> Finding | None:
     return _finding(text, {"waiting_requests": queue}, queue > policy.queue_page, 5.0)
 
 
+def _failed(facts: Facts) -> Finding | None:
+    ratio, policy = facts.signals.failed_ratio if facts.signals else None, facts.policy.serving
+    if ratio is None or ratio <= policy.failed_warn_ratio:
+        return None
+    text = f"{ratio:.1%} of the requests that ended have failed."
+    return _finding(text, {"failed_ratio": ratio}, ratio > policy.failed_page_ratio, 10.0)
+
+
+def _slow_requests(facts: Facts) -> Finding | None:
+    times, policy = facts.signals.request_p99_times if facts.signals else None, facts.policy.serving
+    if times is None or times <= policy.latency_warn_times:
+        return None
+    text = f"The slowest 1% of requests take {times:.1f} times as long as usual."
+    return _finding(text, {"request_p99_times": times}, times > policy.latency_page_times, 60.0)
+
+
+def _memory(facts: Facts) -> Finding | None:
+    signals, policy = facts.signals, facts.policy.residue
+    if signals is None or signals.kv_p90_bytes is None or signals.kv_p99_bytes is None:
+        return None
+    most, page = signals.kv_p99_bytes, signals.kv_p99_bytes > policy.kv_p99_bytes
+    if signals.kv_p90_bytes <= policy.kv_p90_bytes and not page:
+        return None
+    text = f"Held blocks had {human_bytes(signals.kv_p90_bytes)} or more in a tenth of the last half hour"
+    evidence = {"kv_p90_bytes": signals.kv_p90_bytes, "kv_p99_bytes": most}
+    return _finding(f"{text}, and {human_bytes(most)} at its peaks (p99).", evidence, page, 10.0)
+
+
 def _teeth(facts: Facts) -> Finding | None:
     signals, policy = facts.signals, facts.policy.residue
     if signals is None or signals.amplitude_ratio is None or signals.floor_ratio is None:
@@ -103,9 +131,9 @@ def _teeth(facts: Facts) -> Finding | None:
     )
 
 
-def _finding(sentence: str, evidence: dict[str, float], page: bool, seconds: float) -> Finding:
+def _finding(sentence: str, evidence: Mapping[str, float], page: bool, seconds: float) -> Finding:
     tier: Tier = "page" if page else "warn"
-    return Finding(sentence, "", evidence, tier, seconds)
+    return Finding(sentence, "", dict(evidence), tier, seconds)
 
 
 RULES: tuple[Callable[[Facts], Finding | None], ...] = (
@@ -115,5 +143,8 @@ RULES: tuple[Callable[[Facts], Finding | None], ...] = (
     _latency,
     _refusals,
     _queue,
+    _failed,
+    _slow_requests,
+    _memory,
     _teeth,
 )

@@ -35,7 +35,7 @@ REMEDY_SILENT = "See whether its process gets CPU or hangs in a call (py-spy dum
 
 
 class SensorStale:
-    """Fires on sources that fail, on pages that say nothing new or nothing at all, and on silent hooks."""
+    """Fires on sources that fail, and on pages that say nothing new or nothing at all; notes silent hooks."""
 
     kind = "sensor_stale"
     confirm_seconds = CONFIRM_SECONDS
@@ -51,7 +51,10 @@ def _all(state: AgentState) -> Iterator[tuple[Subject, Finding]]:
     for source in state.sources:
         if not source.up and not source.absent and (source.reads or source.failures):
             yield Subject(scope="source", source=source.source), _failing(source)
+    silent = {engine.engine for engine in state.engines if engine.phase == "silent"}
     for page in state.scrape.engines if state.scrape is not None else ():
+        if page.engine in silent:
+            continue
         subject = Subject(scope="engine", engine=page.engine)
         if page.phase == "stale":
             said = page.reason or "nothing on its page has changed"
@@ -82,13 +85,14 @@ def _failing(source: SourceState) -> Finding:
 
 
 def _silent(engine: EngineState, now: float) -> Finding | None:
+    """A note: engine_missing tells people of an engine that is there and says nothing."""
     if now - engine.started_at < START_SECONDS:
         return None
     age = engine.report_age_seconds
     since = "" if age is None else f" for {human_seconds(age)}"
     why = f": {plain(engine.reason, 200)}" if engine.reason else ""
     text = f"The hooks in engine {engine.engine} have said nothing{since}{why}. What its pool holds is not known."
-    return Finding(text, REMEDY_SILENT, _age(age), tier="warn")
+    return Finding(text, REMEDY_SILENT, _age(age), tier="note")
 
 
 def _off(engine: EngineState) -> Finding | None:

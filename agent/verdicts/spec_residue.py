@@ -5,6 +5,8 @@ from __future__ import annotations
 from agent.retained import count_of, there_are
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Facts, Finding
+from agent.verdicts.harm import of_each_rank
+from engine_hooks.members import WORKER
 
 REMEDY_RESIDUE = "A restart brings them back; turning speculation off stops the loss."
 REMEDY_STUCK = "Abort those requests; if more follow, turn speculation off."
@@ -26,16 +28,21 @@ class SpecResidue:
         size = facts.pool.bytes_of(residue) if facts.pool else None
         evidence: dict[str, float] = {"residue_blocks": residue, "interruptions": row.interruptions_total}
         policy = facts.policy.residue
-        if residue > 0 and (size is None or size > policy.warn_bytes):
+        ranks = max(1, facts.engine.up(WORKER)) if residue and facts.engine is not None else 1
+        here = 0 if size is None else size * ranks
+        # What counts is what the node has lost; of each engine it is told what it has lost of that.
+        node = max(here, facts.node_residue_bytes or 0)
+        if residue > 0 and (size is None or node > policy.warn_bytes):
             if size is not None:
-                evidence["residue_bytes"] = size
-            amount = "" if size is None else f" ({human_bytes(size)})"
+                evidence |= {"residue_bytes": size, "node_residue_bytes": node}
+            amount = "" if size is None else f" ({human_bytes(size)}{of_each_rank(facts)})"
+            more = f" On this node it is {human_bytes(node)} in all." if node > here else ""
             return Finding(
                 sentence=f"{count_of(row.interruptions_total, 'interrupted draft')} left "
-                f"{count_of(residue, 'KV block')}{amount} behind that nobody gives back.",
+                f"{count_of(residue, 'KV block')}{amount} behind that nobody gives back.{more}",
                 remedy=REMEDY_RESIDUE,
                 evidence=evidence,
-                tier="page" if size is not None and size > policy.page_bytes else "warn",
+                tier="page" if size is not None and node > policy.page_bytes else "warn",
             )
         if row.stuck > 0:
             return Finding(

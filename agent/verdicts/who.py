@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+from agent.oom.log import Failure
 from agent.plain import plain
-from agent.sources.device.state import GpuState
+from agent.signals.gpus import units_of
+from agent.signals.types import AllocatorSignals
+from agent.sources.device.state import GpuMemory, GpuState
 from agent.state import AgentState, MemberState, Subject, Tier
 from agent.verdicts.base import Finding, View
 from agent.waterfall.owners import bare
@@ -42,28 +45,56 @@ def member_of(state: AgentState, engine: str, role: str, rank: int, process: str
     )
 
 
-def units(state: AgentState) -> Iterator[GpuState]:
-    """Yield the GPUs, and in place of one in MIG mode its instances."""
-    for gpu in state.device.gpus if state.device else ():
-        yield from gpu.instances or (gpu,)
-
-
 def gpu_of(state: AgentState, uuid: str) -> GpuState | None:
     """Return the GPU or instance that torch calls ``uuid``; the only one of the node where it gives none."""
-    found = list(units(state))
+    found = list(units_of(state, lost=True))
     name = bare(uuid)
     if not name:
         return found[0] if len(found) == 1 else None
     return next((gpu for gpu in found if name in {bare(each) for each in (gpu.uuid, *gpu.compute_instances)}), None)
 
 
+def memory_of(state: AgentState, gpu: str) -> GpuMemory | None:
+    """Return the memory of the GPU or instance labelled ``gpu``, None where that is not known."""
+    return next((each.memory for each in units_of(state, lost=True) if each.gpu == gpu), None)
+
+
 def total_of(state: AgentState, gpu: str) -> int | None:
-    """Return the memory of the GPU or instance labelled ``gpu`` in bytes, None where that is not known."""
-    for whole in state.device.gpus if state.device else ():
-        for each in whole.instances or (whole,):
-            if each.gpu == gpu and each.memory is not None:
-                return each.memory.total
-    return None
+    """Return how large it is in bytes, None where that is not known."""
+    memory = memory_of(state, gpu)
+    return memory.total if memory is not None else None
+
+
+def free_of(state: AgentState, gpu: str) -> int | None:
+    """Return how much of it is free in bytes, None where that is not known."""
+    memory = memory_of(state, gpu)
+    return memory.free if memory is not None else None
+
+
+def failed_on(state: AgentState, failure: Failure) -> str | None:
+    """Return the label of the GPU on which memory was refused; None where nobody can tell.
+
+    The process may be gone, and with it the name of its device: of several GPUs it could be any then.
+    """
+    member = member_of(state, failure.engine, failure.role, failure.rank, failure.process)
+    told = member.allocator.row if member is not None and member.allocator is not None else None
+    for row in told.devices if told is not None else ():
+        if row.device == failure.event.device and (there := gpu_of(state, row.uuid)) is not None:
+            return there.gpu
+    found = list(units_of(state, lost=True))
+    return found[0].gpu if len(found) == 1 else None
+
+
+def allocators(
+    view: View, judge: Callable[[AllocatorSignals, View], Finding | None]
+) -> Iterator[tuple[Subject, Finding]]:
+    """Yield what ``judge`` finds in torch's allocators: each process once, by its worst device."""
+    found = ((row, judge(row, view)) for row in view.signals.allocators)
+    yield from worst(
+        (process_subject(row.engine, row.role, row.rank, row.process), finding)
+        for row, finding in found
+        if finding is not None
+    )
 
 
 def settled(view: View, engine: str) -> bool:

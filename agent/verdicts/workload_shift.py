@@ -21,9 +21,12 @@ MANY_LONG = 0.20  # of the requests: a long tail that warns by how much larger i
 
 
 class _Shift(NamedTuple):
+    """``strong``: by what the policy pages at; ``tells``: not only to be noted, whatever else there is."""
+
     words: str
     evidence: dict[str, float]
     strong: bool
+    tells: bool = True
 
 
 LEAST_RUNNING = 4  # for a mean of their contexts: one long session at night is no shift
@@ -59,7 +62,7 @@ class WorkloadShift:
         if harm is not None:
             evidence |= harm.evidence
             sentence += f" Requests feel it: {harm.words}."
-        tier: Tier = "warn" if strong or harm is not None else "note"
+        tier: Tier = "warn" if strong or (harm is not None and any(each.tells for each in shifts)) else "note"
         if facts.policy.profile == "textbook":
             tier = "page" if strong else "warn"
         return Finding(sentence, REMEDY if harm is None else REMEDY_HARM, evidence, tier)
@@ -88,3 +91,11 @@ def _shifts(signals: EngineSignals, facts: Facts) -> Iterator[_Shift]:
             many = facts.policy.profile == "textbook" or tail >= MANY_LONG
             strong = risen or (many and tail_times >= policy.long_tail_page_times)
             yield _Shift(words, {"long_tail_ratio": tail, "long_tail_times": tail_times}, strong)
+    repeated = signals.repeated_ratio
+    if repeated is not None and repeated > policy.repetition_warn_ratio:
+        words = f"{repeated:.0%} of the prompts' text is repeated"
+        yield _Shift(words, {"repeated_ratio": repeated}, repeated > policy.repetition_page_ratio)
+    spread = signals.prompt_spread_times
+    if spread is not None and spread > policy.spread_times:
+        words = f"the longest prompts are {spread:.0f} times as long as their mean"
+        yield _Shift(words, {"prompt_spread_times": spread}, strong=False, tells=False)

@@ -8,7 +8,6 @@ from agent.sources.host.inputs import Start
 from agent.sources.host.state import RestartState
 
 WINDOW_SECONDS = 45 * 60.0
-WARN, PAGE = 2, 3
 MAX_NAMES = 256
 MAX_STARTS = 16  # of one name; more in the window than that is a loop as well
 
@@ -40,6 +39,5 @@ def restarts(history: History, present: Collection[str], now: float) -> tuple[Re
         count = sum(start.started_at >= now - WINDOW_SECONDS for start in starts[1:])
         if not count and engine not in present:
             continue
-        level = "page" if count >= PAGE else "warn" if count >= WARN else ""
-        found.append(RestartState(engine=engine, restarts=count, level=level))
+        found.append(RestartState(engine=engine, restarts=count))
     return tuple(sorted(found, key=lambda row: row.engine))

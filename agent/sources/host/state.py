@@ -123,11 +123,10 @@ class CgroupState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RestartState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """How often an engine of this name started again in the last 45 minutes. ``level``: empty, warn (2), page (3)."""
+    """How often an engine of this name started again in the last 45 minutes."""
 
     engine: str
     restarts: int
-    level: str
 
 
 class DeadHolder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
