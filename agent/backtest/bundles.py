@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.backtest.result import Label
-from agent.bundle.format import Change, Usuals, read
+from agent.bundle.format import Change, Label, Usuals, read
 from agent.state import AgentState
 
 
@@ -26,19 +25,7 @@ class BundleFeed:
     def labels(self) -> tuple[Label, ...] | None:
         """Return the truth that the bundle carries, None where it carries none."""
         header = self._bundle.header
-        if not header.labelled:
-            return None
-        return tuple(
-            Label(
-                kind=each.kind,
-                subject=each.subject,
-                onset=each.onset,
-                ended=each.ended,
-                note=each.note,
-                unseen=each.unseen,
-            )
-            for each in header.labels
-        )
+        return header.labels if header.labelled else None
 
     def remarks(self) -> tuple[str, ...]:
         """Return why the file ended early, where it did."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
@@ -39,10 +40,13 @@ class HarmLog:
         for (whose, what), stretches in self._stretches.items():
             if engine and whose not in (engine, ""):
                 continue
-            for began, ended in stretches:
-                at = max(began, since)
-                if at <= ended and (until is None or at <= until) and (best is None or at < best.at):
-                    best = Harm(what=what, at=at, engine=whose)
+            # Stretches follow one another: the first that has not ended by then is the first there is.
+            place = bisect_left(stretches, since, key=lambda each: each[1])
+            if place == len(stretches):
+                continue
+            at = max(stretches[place][0], since)
+            if (until is None or at <= until) and (best is None or at < best.at):
+                best = Harm(what=what, at=at, engine=whose)
         return best
 
     def counts(self) -> dict[str, int]:
@@ -53,12 +57,12 @@ class HarmLog:
         return dict(sorted(counts.items()))
 
     def _add(self, key: _Key, began: float, at: float) -> None:
-        stretches = self._stretches.setdefault(key, [])
+        stretches = self._stretches.get(key)
         if stretches and began - stretches[-1][1] <= MERGE_SECONDS:
             stretches[-1][1] = max(stretches[-1][1], at)
         elif self._count < MAX_STRETCHES:
             self._count += 1
-            stretches.append([began, at])
+            self._stretches.setdefault(key, []).append([began, at])
 
     def _events(self, state: AgentState, judgement: Judgement) -> Iterator[tuple[str, str, float]]:
         """Yield the engine, what, and when it began."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from agent.backtest.harm import HarmLog
-from agent.backtest.result import Episode, Found, Label
+from agent.backtest.result import Episode, Found
+from agent.bundle.header import Label
 
 EARLY_SECONDS = 1.0  # clocks and sampling: a verdict so much before the onset is still of it
 

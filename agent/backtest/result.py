@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from agent.bundle.header import Label
+from agent.episodes import Episode as Told
+from agent.episodes import Passed
 from agent.state import Subject, Tier
 
 
@@ -20,19 +23,6 @@ class Harm(Value, frozen=True, kw_only=True):
     what: str
     at: float
     engine: str = ""
-
-
-class Label(Value, frozen=True, kw_only=True):
-    """What is known to be wrong in a history: the verdict ``kind`` is due on ``subject`` from ``onset`` on, until
-    ``ended`` or until the history ends. ``unseen``: a kind of fault that nobody was allowed to tune for.
-    """
-
-    kind: str
-    subject: Subject
-    onset: float
-    ended: float | None = None
-    note: str = ""
-    unseen: bool = False
 
 
 class Episode(Value, frozen=True, kw_only=True):
@@ -59,12 +49,20 @@ class Episode(Value, frozen=True, kw_only=True):
     expected: bool | None = None
 
 
-class Passed(Value, frozen=True, kw_only=True):
-    """Suspicions of one kind that went away: how many, and how long the longest lasted."""
-
-    kind: str
-    count: int
-    longest_seconds: float
+def episode_of(told: Told) -> Episode:
+    """Return an episode with the times and words of when somebody had to know, if that was ever so."""
+    return Episode(
+        kind=told.kind,
+        subject=told.subject,
+        tier=told.tier,
+        suspected_at=told.suspected_at,
+        confirmed_at=told.confirmed_at if told.told_at is None else told.told_at,
+        paged_at=told.paged_at,
+        resolved_at=told.resolved_at,
+        ending=told.ending,
+        sentence=told.told.sentence,
+        evidence=told.told.evidence,
+    )
 
 
 class Found(Value, frozen=True, kw_only=True):

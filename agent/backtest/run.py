@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from agent.backtest.compare import compare
-from agent.backtest.episodes import Episodes
 from agent.backtest.harm import HarmLog
 from agent.backtest.labels import found, marked
-from agent.backtest.result import Backtest, Episode, History, Label, Outcome, Total
+from agent.backtest.result import Backtest, Episode, History, Outcome, Total, episode_of
 from agent.backtest.watch import Watch
-from agent.bundle.format import Usuals
+from agent.bundle.format import Label, Usuals
+from agent.episodes import Episodes
 from agent.policy.file import differences, of_profile
 from agent.policy.types import Policy
 from agent.replay.bundles import AGENT_ENDED
@@ -67,7 +67,7 @@ class _History:
                 if fold.lives != self._lives:
                     self._begin(state, fold.lives)
                 at = state.monotonic + self._offset
-                episodes.take(judgement, at)
+                episodes.take(judgement.verdicts, at, at - judgement.at)
                 if not number:  # what harms is the same whatever one thinks of it
                     self._watch.take(at)
                     self._harm.take(state, judgement, at)
@@ -114,8 +114,9 @@ class _History:
         )
 
     def _outcome(self, name: str, episodes: Episodes, labels: tuple[Label, ...] | None) -> Outcome:
-        closed, passed = episodes.finish()
-        closed = marked((self._with_harm(each) for each in closed), labels)
+        told, passed = episodes.finish()
+        ordered = sorted(map(episode_of, told), key=lambda each: each.confirmed_at)
+        closed = marked((self._with_harm(each) for each in ordered), labels)
         return Outcome(
             policy=name,
             episodes=closed,

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 SUFFIX = ".kvtide"
+MOST_LABELS = 1000
 MAX_RECORDS = 4_000_000  # of one file: more than a month of seconds
 _MAGIC = b"KVTIDE"
 _START = len(_MAGIC) + 2  # and the version
@@ -216,6 +217,8 @@ def _begin(path: Path, file: IO[bytes]) -> tuple[Header, frames.Frames]:
         header = _headers.decode(first[1])
         if not all(is_time(label.onset) and is_time(label.ended or 0.0) for label in header.labels):
             raise BundleError(f"{path}: its header can't be read: a label's time is no time")
+        if len(header.labels) > MOST_LABELS:
+            raise BundleError(f"{path}: has {len(header.labels):,} labels, and {MOST_LABELS:,} are read")
         return header, source
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(f"{path}: its header can't be read: {error}") from None

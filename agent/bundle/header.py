@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from agent.signals.baseline import Baselines
+from agent.signals.kept import Tracks
 from agent.state import Subject, Verdict
 from engine_hooks import __version__
 
@@ -47,9 +48,13 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usuals(msgspec.Struct, frozen=True, kw_only=True):
-    """What the live judge had learned before the states that follow."""
+    """What the live judge had learned before the states that follow.
+
+    ``tracks``: what its slow estimates rested on; None where that is not said.
+    """
 
     baselines: Baselines
+    tracks: Tracks | None = None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from agent.bundle.errors import BundleError
 from agent.bundle.header import Change, Usuals
+from agent.bundle.limits import excess
 from agent.state import AgentState, LinkState
 
 MAX_RECORD = 8 << 20  # bytes of one, unpacked
@@ -66,6 +67,8 @@ def decoded(kind: int, body: bytes) -> Record | None:
     record: Record = _read(decoder, body)
     if isinstance(record, AgentState) and not all(map(is_time, (record.at, record.monotonic, record.started_at))):
         raise BundleError("a state's time is no time")
+    if not isinstance(record, Usuals) and (why := excess(record)):
+        raise BundleError(f"a record was never of an agent: {why}")
     return record
 
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.bundle.format import SUFFIX, Header, Writer, cut_tail
+from agent.bundle.format import SUFFIX, BundleError, Header, Writer, cut_tail, read
 
 MOST_FILES = 400  # of one series: an agent that restarts again and again makes short ones
 _NUMBER = re.compile(r"-(\d{8,12})$")
@@ -23,7 +23,7 @@ Raw = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A file of a series. ``size``: bytes; ``changed``: Unix seconds of its last write."""
+    """A file of a series. ``size``: bytes; ``changed``: monotonic seconds of its last write, or as if: see Series."""
 
     path: Path
     number: int
@@ -34,7 +34,9 @@ class Chunk:
 class Series:
     """Chunks ``NAME-NUMBER.kvtide`` in ``folder``, which exists. Methods raise OSError where the disk refuses.
 
-    A new one is begun after ``chunk_seconds`` (monotonic) or ``chunk_bytes``; each stays for ``keep_seconds``.
+    A new one is begun after ``chunk_seconds`` or ``chunk_bytes``; each stays for ``keep_seconds``. Times are monotonic:
+    a wall clock that is set makes nothing old. What an agent before this one has left is as old as this agent and what
+    was recorded since, so that the time in which nothing ran does not count.
     """
 
     def __init__(self, folder: Path, name: str, *, chunk_seconds: float, chunk_bytes: int, keep_seconds: float) -> None:
@@ -46,6 +48,8 @@ class Series:
         self._writer: Writer | None = None
         self._path: Path | None = None
         self._ends = 0.0
+        self._now = self._wrote = 0.0
+        self._changed: dict[Path, float] = {}  # of those that are not open
 
     def chunks(self) -> list[Chunk]:
         """Return the files that there are, oldest first."""
@@ -56,20 +60,41 @@ class Series:
                     about = path.lstat()
                     if not stat.S_ISREG(about.st_mode):
                         continue  # none of ours
-                    found.append(Chunk(path, int(number[1]), about.st_size, about.st_mtime))
+                    found.append(Chunk(path, int(number[1]), about.st_size, self._changed.get(path, self._now)))
         return sorted(found, key=lambda chunk: chunk.number)
 
-    def repair(self) -> int:
+    def repair(self, now: float) -> int:
         """Cut off what a crash has torn, throw away what it has left without a header; return how many were torn."""
+        self._now = now
+        torn = 0
         for chunk in self.chunks()[-1:]:
             cut = cut_tail(chunk.path)
             if cut is None:
                 chunk.path.unlink(missing_ok=True)
-            return int(cut != 0)
-        return 0
+            torn = int(cut != 0)
+        self._date()
+        return torn
+
+    def _date(self) -> None:
+        """Give each file that is not dated yet a time: nothing is known of when it was but how long it took to write.
+
+        That, too, is by a wall clock, but it is never more than a chunk may take.
+        """
+        began = self._now
+        for chunk in reversed(self.chunks()):
+            if chunk.path in self._changed:
+                began = min(began, self._changed[chunk.path])
+                continue
+            self._changed[chunk.path] = began
+            try:
+                took = chunk.path.stat().st_mtime - read(chunk.path).header.created_at
+            except (OSError, BundleError):
+                continue
+            began -= min(self._chunk_seconds, max(0.0, took))
 
     def due(self, now: float) -> bool:
-        """Return whether a new chunk has to begin before the next record."""
+        """Return whether a new chunk has to begin before the next record, which is of ``now``."""
+        self._now = now
         return self._writer is None or now >= self._ends or self._writer.size >= self._chunk_bytes
 
     def begin(self, header: Header, now: float) -> None:
@@ -95,26 +120,35 @@ class Series:
         writer = self._writer
         if writer is None:
             raise OSError("no chunk is open")
-        before = writer.size
+        before, self._wrote = writer.size, self._now
         try:
             for kind, body in records:
                 writer.raw(kind, body)
         except OSError:
             writer.abandon()
-            self._writer = self._path = None
+            self._left()
             raise
         return writer.size - before
 
     def close(self) -> None:
         """End the chunk that is open."""
-        writer, self._writer, self._path = self._writer, None, None
+        writer = self._writer
+        self._left()
         if writer is not None:
             writer.close()
 
-    def throw_away(self, unix_now: float) -> None:
+    def _left(self) -> None:
+        """Note when the chunk that was open was last written to."""
+        if self._path is not None:
+            self._changed[self._path] = self._wrote
+        self._writer = self._path = None
+
+    def throw_away(self, now: float) -> None:
         """Remove chunks that are older than they may be, and those beyond the greatest number."""
-        for number, chunk in enumerate(reversed(self._closed())):
-            if number >= MOST_FILES or unix_now - chunk.changed > self._keep_seconds:
+        closed = self._closed()
+        self._changed = {chunk.path: chunk.changed for chunk in closed}
+        for number, chunk in enumerate(reversed(closed)):
+            if number >= MOST_FILES or now - chunk.changed > self._keep_seconds:
                 chunk.path.unlink(missing_ok=True)
 
     def throw_oldest(self) -> bool:

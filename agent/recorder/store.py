@@ -7,17 +7,17 @@ import logging
 import os
 import time
 from contextlib import suppress
-from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from agent.bundle.format import SUFFIX, BundleError, Change, Header
 from agent.bundle.records import USUALS, encoded
-from agent.recorder.assemble import assemble
+from agent.recorder.assemble import Ages, assemble
 from agent.recorder.incidents import Incidents
 from agent.recorder.series import Raw, Series
-from agent.recorder.shelf import FETCH_SECONDS, PART, Shelf
+from agent.recorder.shelf import PART, Shelf
 from agent.recorder.state import RecorderState
 from agent.recorder.triggers import Triggers
 from agent.state import AgentState, Judgement
@@ -34,11 +34,19 @@ MOST_CHANGES = 256  # verdicts between two coarse states
 BASELINES = "baselines.msgpack"
 
 
+class Learned(NamedTuple):
+    """Records of what the judge has learned: all of it, and without what slow estimates rest on, which is large."""
+
+    whole: bytes
+    lean: bytes
+
+
 class Store:
     """Files under ``directory``: ``recorder/``, ``bundles/`` and what the judge has learned; ``max_bytes`` in all.
 
     ``header``: what each file says of its maker. ``full_seconds``, ``coarse_seconds``: how long states stay, all of
-    them, and one a minute.
+    them, and one a minute. How old something is does not follow the wall clock, which may be set: it is by the
+    monotonic one, and for what earlier agents have left by how much has been recorded since.
     """
 
     def __init__(
@@ -59,7 +67,9 @@ class Store:
         self._triggers = Triggers()
         self._incidents = Incidents()
         self._lock: int | None = None
-        self._usuals: bytes | None = None
+        self._learned: Learned | None = None
+        self._whole_is_told = False
+        self._ages: Ages | None = None
         self._changes: list[Change] = []
         self._next_coarse = self._next_tidy = self._next_try = 0.0
         self._now = self._at = 0.0
@@ -68,10 +78,16 @@ class Store:
         self._counts = {"states_total": 0, "dropped_total": 0, "torn_total": 0, "bundles_total": 0}
         self._last_bundle = ""
 
-    def take(self, state: AgentState, judgement: Judgement, usuals: bytes | None) -> None:
-        """Keep a judged state; ``usuals``: what the judge has learned, where it is time to keep that, too."""
-        self._usuals = usuals or self._usuals
+    def adopt(self, profile: str, policy: str) -> None:
+        """Judgements are by another policy from now on; files that are begun say so."""
+        self._header = replace(self._header, profile=profile, policy=policy)
+
+    def take(self, state: AgentState, judgement: Judgement, learned: Learned | None) -> None:
+        """Keep a judged state; ``learned``: what the judge has learned, where it is time to keep that, too."""
+        self._learned = learned or self._learned
         self._now, self._at = state.monotonic, state.at
+        if self._ages is None:
+            self._ages = Ages(state)
         standing = self._triggers.standing(state.monotonic)
         changes = self._triggers.changes(state, judgement)
         self._incidents.happened(self._triggers.reasons(state, changes), state.monotonic)
@@ -85,12 +101,12 @@ class Store:
             elif not os.fstat(self._lock).st_nlink:  # else all goes into files that nobody can find
                 raise BundleError(f"{self._directory}: was removed while it was recorded to")
             self._keep(state, standing, changes)
-            if usuals is not None:
-                self._keep_usuals(usuals)
+            if learned is not None:
+                self._keep_usuals(learned.whole)
             if why := self._incidents.due(state.monotonic):
                 self._write_bundle(why)
             if state.monotonic >= self._next_tidy or self._counted + self._written > self._max_bytes:
-                self._tidy(state.monotonic, state.at)
+                self._tidy(state.monotonic)
             self._tell("")
         except (OSError, BundleError) as error:
             self._failed(error)
@@ -127,8 +143,8 @@ class Store:
         lock = os.open(self._directory / "recorder" / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._shelf.sweep(inf)
-            self._counts["torn_total"] += self._full.repair() + self._coarse.repair()
+            self._shelf.clear()
+            self._counts["torn_total"] += self._full.repair(self._now) + self._coarse.repair(self._now)
         except OSError as error:
             os.close(lock)
             if isinstance(error, BlockingIOError):
@@ -153,9 +169,18 @@ class Store:
     def _append(self, series: Series, now: float, standing: tuple[Change, ...], records: list[Raw]) -> None:
         if series.due(now):
             series.begin(replace(self._header, created_at=self._at), now)
-            usuals = [] if self._usuals is None else [(USUALS, self._usuals)]
-            records = [*usuals, *map(encoded, standing), *records]
+            records = [*self._known(series), *map(encoded, standing), *records]
         self._written += series.append(records)
+
+    def _known(self, series: Series) -> list[Raw]:
+        """Return what a chunk begins with. What slow estimates rest on is in few: where an agent begins, and where the
+        day before an incident may.
+        """
+        if self._learned is None:
+            return []
+        whole = series is self._coarse or not self._whole_is_told
+        self._whole_is_told = self._whole_is_told or series is self._full
+        return [(USUALS, self._learned.whole if whole else self._learned.lean)]
 
     def _keep_usuals(self, usuals: bytes) -> None:
         path = self._directory / BASELINES
@@ -181,13 +206,15 @@ class Store:
 
     def _assemble(self, path: Path, why: str, seconds: float) -> None:
         header = replace(self._header, why=why, created_at=self._at)
-        assemble(path, header, self._full.chunks(), self._coarse.chunks(), self._at - seconds)
+        if self._ages is not None:
+            since = self._now - seconds
+            assemble(path, header, self._full.chunks(), self._coarse.chunks(), ages=self._ages, since=since)
 
-    def _tidy(self, now: float, unix_now: float) -> None:
-        self._full.throw_away(unix_now)
-        self._coarse.throw_away(unix_now)
+    def _tidy(self, now: float) -> None:
+        self._full.throw_away(now)
+        self._coarse.throw_away(now)
         self._shelf.tidy()
-        self._shelf.sweep(unix_now - FETCH_SECONDS)
+        self._shelf.sweep(now)
         while (size := self._size()) > self._max_bytes:
             if not (self._coarse.throw_oldest() or self._full.throw_oldest()):
                 break

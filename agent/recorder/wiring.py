@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import socket
 
-from agent.bundle.format import Header
+from msgspec.structs import replace
+
+from agent.bundle.format import Header, Usuals
 from agent.config import RecorderConfig
 from agent.judging import LiveJudge
+from agent.recorder.kept import boot_id
 from agent.recorder.recorder import Recorder
 from agent.recorder.store import Store
 
@@ -28,4 +31,10 @@ def recorder_of(config: RecorderConfig, judge: LiveJudge) -> Recorder | None:
         coarse_seconds=86400.0 * config.days,
         max_bytes=config.max_bytes,
     )
-    return Recorder(store, judge.baselines)
+    boot = boot_id()
+
+    def usuals() -> Usuals:
+        learned = judge.usuals()
+        return replace(learned, tracks=replace(learned.tracks, boot=boot) if learned.tracks is not None else None)
+
+    return Recorder(store, usuals)

@@ -89,6 +89,8 @@ def _against(live: Likeness) -> list[str]:
         told = [f"{count_of(live.same, 'change')} of verdicts are as the live agent said."]
         told += [f"Only live: {'; '.join(live.only_live)}."] if live.only_live else []
         told += [f"Only here: {'; '.join(live.only_replay)}."] if live.only_replay else []
+    if live.left_out:
+        told.append(f"{count_of(live.left_out, 'more change')} are not compared.")
     if live.before:
         told.append(f"{count_of(live.before, 'verdict')} stood before the recording began; they are not compared.")
     return told

@@ -8,11 +8,12 @@ import msgspec
 import pydantic
 
 from agent.bundle.format import Bundle, Label, read
+from agent.episodes import Episodes
 from agent.policy.types import DEFAULT, Policy
 from agent.recorder.triggers import Triggers
 from agent.replay.fold import Fold
 from agent.replay.likeness import Comparison, Likeness
-from agent.replay.lives import Life, Lives
+from agent.replay.lives import Life, life_of
 
 OWN_STEP_SECONDS = 5.0  # states that are further apart were not judged one after the other live
 AGENT_ENDED = "the agent ended"
@@ -55,21 +56,23 @@ def replay_bundle(path: Path, policy: Policy | None = None, named: str = "") -> 
     """
     bundle = read(path)
     chosen, name = (policy, named) if policy is not None else _own(bundle)
-    fold, lives, triggers, comparison = Fold(chosen), Lives(), Triggers(), Comparison()
+    fold, episodes, triggers, comparison = Fold(chosen), Episodes(), Triggers(), Comparison()
     states, agents, last = 0, 0, 0.0
     began = ended = None
     for state, judgement in fold.judgements(bundle.records()):
+        comparison.said(fold.said())
+        own = fold.lives == agents and state.monotonic - last <= OWN_STEP_SECONDS
         if fold.lives != agents:
-            lives.ended(AGENT_ENDED)
+            episodes.end(None, AGENT_ENDED)
             triggers, agents = Triggers(), fold.lives
-        elif state.monotonic - last <= OWN_STEP_SECONDS:
-            comparison.state(agents, state.monotonic)
+        comparison.state(agents, state.monotonic, own=own)
         last = state.monotonic
         states += 1
         began, ended = state.at if began is None else began, state.at
-        lives.take(judgement.verdicts)
-        comparison.replayed(agents, triggers.changes(state, judgement))
-    lives.ended("")
+        episodes.take(judgement.verdicts, state.at, state.at - judgement.at)
+        comparison.replayed(triggers.changes(state, judgement))
+    comparison.said(fold.said())
+    told, passed = episodes.finish()
     header = bundle.header
     return BundleReplay(
         file=str(path),
@@ -82,10 +85,10 @@ def replay_bundle(path: Path, policy: Policy | None = None, named: str = "") -> 
         ended=ended,
         agents=agents,
         passed_over=fold.passed_over,
-        verdicts=lives.all(),
-        left_out=lives.left_out,
-        passed=lives.passed,
-        live=comparison.of(fold.live) if header.policy and policy is None else None,
+        verdicts=tuple(map(life_of, told)),
+        left_out=episodes.left_out,
+        passed=sum(each.count for each in passed),
+        live=comparison.likeness() if header.policy and policy is None else None,
         torn=bundle.torn,
         errors=dict(fold.errors),
         labelled=header.labelled,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from agent.estimators import acceleration, floors, noise, retained, steps, teeth, theil_sen
+from agent.estimators import acceleration, floors, noise, retained, steps, theil_sen
 from agent.replay.result import Growth, Sawtooth, Staircase
+from agent.signals.teeth import teeth
 
 LEAST_TOOTH = 0.02  # of the device: smaller rises and falls are noise
 LEAST_TEETH = 3
@@ -32,7 +33,7 @@ def sawtooth(times: Sequence[float], values: Sequence[float]) -> Sawtooth | None
         amplitude=median(tooth.peak - tooth.end for tooth in found),
         floor=median(tooth.end for tooth in found),
         peak=median(tooth.peak for tooth in found),
-        period_seconds=median(later.at - earlier.at for earlier, later in pairwise(found)),
+        period_seconds=median(later.peak_at - earlier.peak_at for earlier, later in pairwise(found)),
     )
 
 

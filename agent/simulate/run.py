@@ -70,6 +70,7 @@ def simulate(
     draft = out.with_name(f".{out.name}.part")
     states, truths = States(spec.start), Truths(spec)
     began: float | None = None
+    writer: Writer | None = None
     try:
         with Writer(draft, _header(spec, states, truths, unseen=unseen)) as writer:
             try:
@@ -87,7 +88,7 @@ def simulate(
         wall = time.monotonic() - (began or time.monotonic())
         _finish(draft, out, _header(spec, states, truths, unseen=unseen))
     except KeyboardInterrupt:
-        if writer.states:
+        if writer is not None and writer.states:
             _finish(draft, out, _header(spec, states, truths, unseen=unseen))
         raise
     except OSError as error:

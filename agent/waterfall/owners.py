@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from agent.sources.device.state import GpuState
 from agent.state import EngineState, MemberState, PoolState
@@ -76,6 +77,7 @@ def ours(engines: Iterable[EngineState], processes: Iterable[MemberState]) -> tu
     return tuple(found.values())
 
 
+@lru_cache(maxsize=1024)
 def bare(uuid: str | None) -> str:
     """Return ``uuid`` without what it is of: torch calls a MIG instance's GPU-..., the driver MIG-..."""
     return (uuid or "").removeprefix("GPU-").removeprefix("MIG-").lower()

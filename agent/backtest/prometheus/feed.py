@@ -11,8 +11,8 @@ from agent.backtest.prometheus.errors import PrometheusError, TooLargeError
 from agent.backtest.prometheus.names import PAGES
 from agent.backtest.prometheus.node_states import NO_LINK, NodeStates
 from agent.backtest.prometheus.pages import Pages
-from agent.backtest.result import Label
 from agent.backtest.span import Span
+from agent.bundle.header import Label
 from agent.errors import ConfigError
 from agent.retained import count_of
 from agent.state import AgentState

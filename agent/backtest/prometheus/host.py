@@ -25,7 +25,7 @@ def host_of(rest: Moment, engines: Mapping[str, Moment]) -> HostState | None:
         processes=processes,
         cgroups=cgroups,
         restarts=tuple(
-            RestartState(engine=name, restarts=count, level="")
+            RestartState(engine=name, restarts=count)
             for name, moment in engines.items()
             if (count := moment.count("kvtide_engine_restarts")) is not None
         ),
