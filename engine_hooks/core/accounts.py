@@ -140,7 +140,8 @@ class PoolAccounts:
 
     def _counted(self) -> bool:
         return (
-            "audit" not in self._guard.off and ReferenceLedger.HOOK not in self._guard.off and self.view.net_is_cheap()
+            not (self._guard.off and self._guard.off.keys() & {"audit", ReferenceLedger.HOOK})
+            and self.view.net_is_cheap()
         )
 
     def _standing(self, finding: Finding, sign: int) -> int:
@@ -214,6 +215,7 @@ class KVAccounts:
             )
             for other in view.others
         )
+        self._pool = view.pool
         self._turn = self._timing_turn = 0
         self._free_min = self._free_max = 0
 
@@ -254,10 +256,9 @@ class KVAccounts:
 
     def observe_step(self) -> None:
         """Note the free blocks' range: O(1), after each step. Blocks are timed in one step of seventeen."""
-        pool = self._view.pool
-        if pool is None:
+        if self._pool is None:
             return
-        free = pool.get_num_free_blocks()
+        free = self._pool.get_num_free_blocks()
         if free > self._free_max:
             self._free_max = free
         if free < self._free_min:

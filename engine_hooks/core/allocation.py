@@ -55,22 +55,19 @@ class AllocationObserver:
         self._clock = context.clock
         self._taken = 0
         self._wait_seconds = Buckets(WAIT_SECONDS)
-        self._groups = context.view.groups
         self._refused: dict[str, _Refused] = {}
-        self._let_go = 0  # times that a request which held blocks ended
         self._refusals = 0
-        self._in_a_row = 0
+        self._in_a_row = 0  # while ``_grants`` requests have got memory
+        self._grants = 0
         self._most_in_a_row = 0
         self._many_retries = 0
-        self._retried: set[str] = set()  # those counted there that live
+        self._retried: dict[str, None] = {}  # those counted there that live
         self._preempted = 0
-        self._taps = context.taps
-        taps = context.taps
+        self._taps = taps = context.taps
         taps.refused.append(self._on_refused)
-        taps.granted.append(self._on_granted)
-        taps.ended.append(self._on_ended)
-        taps.releasing.append(self._on_releasing)
+        taps.readmitted.append(self._on_readmitted)
         taps.preempted.append(self._on_preempted)
+        taps.books += [self._refused, self._retried]
 
     def section(self, now: float) -> AllocationRow:
         """Return the totals, and who waits after a refusal now."""
@@ -84,7 +81,7 @@ class AllocationObserver:
             blocks_given_back_total=self._ledger.returned,
             refused_total=self._refusals,
             preempted_total=self._preempted if self._sees_preemptions else None,
-            consecutive_refusals=self._in_a_row,
+            consecutive_refusals=self._in_a_row if self._grants == self._taps.grants else 0,
             most_consecutive_refusals=self._most_in_a_row,
             most_retries=max((entry.attempts for entry in waiting), default=0),
             over_three_retries_total=self._many_retries,
@@ -101,35 +98,24 @@ class AllocationObserver:
             if len(self._refused) >= MAX_REFUSED:
                 return
             put_back = request.status.name == "PREEMPTED"
-            entry = self._refused[request.request_id] = _Refused(self._clock(), self._let_go if put_back else -1)
-        if entry.let_go == self._let_go:
+            entry = self._refused[request.request_id] = _Refused(self._clock(), self._taps.let_go if put_back else -1)
+        if entry.let_go == self._taps.let_go:
             return
-        entry.let_go = self._let_go
+        entry.let_go = self._taps.let_go
+        if self._grants != self._taps.grants:
+            self._grants, self._in_a_row = self._taps.grants, 0
         self._in_a_row += 1
         if self._in_a_row > self._most_in_a_row:
             self._most_in_a_row = self._in_a_row
         entry.attempts += 1
         if entry.attempts == MANY_RETRIES + 1 and request.request_id not in self._retried:
             self._many_retries += 1
-            self._retried.add(request.request_id)
+            self._retried[request.request_id] = None
 
-    def _on_granted(self, request: Any) -> None:
-        self._in_a_row = 0
+    def _on_readmitted(self, request: Any) -> None:
         entry = self._refused.pop(request.request_id, None)
         if entry is not None:
             self._wait_seconds.add(self._clock() - entry.since)
-
-    def _on_ended(self, request: Any) -> None:
-        """Forget a request, also one that was refused and never got its memory."""
-        self._refused.pop(request.request_id, None)
-        self._retried.discard(request.request_id)
-
-    def _on_releasing(self, request: Any) -> None:
-        """Note that there is more room now: not where the request held nothing, as one that waited does."""
-        for manager in self._groups:
-            if manager.req_to_blocks.get(request.request_id):
-                self._let_go += 1
-                return
 
     def _on_preempted(self, _request: Any) -> None:
         """Count a request that was put back for memory; one that a reset puts back is put back between steps."""

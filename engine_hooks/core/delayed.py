@@ -6,7 +6,7 @@ Also the frees that wait for a step in flight: they come back by themselves when
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,14 +113,11 @@ class DelayedFrees:
         self._receiving: set[str] = set()
         # Deferred entries by id: the entry itself, so that its id is no other's, since when it waits, and whose it is.
         self._deferred: dict[int, tuple[Any, float, str]] = {}
-        self._last_deferred: Any = None  # the newest of them when a request began to give its blocks back
         context.taps.finishing.append(self._finishing)
         context.taps.finished.append(self._finished)
-        context.taps.ended.append(self._ended)
-        context.taps.releasing.append(self._letting_go)
-        context.taps.released.append(self._released)
-        context.taps.preempting.append(self._letting_go)
-        context.taps.preempted.append(self._put_off)
+        context.taps.kept.append(self._keep)
+        context.taps.put_off.append(self._put_off)
+        context.taps.books_of_kept.append(self._kept)
 
     def _finishing(self, ids: Any = None, _status: Any = None) -> None:
         """Note which of the requests that are ended from outside still load KV from elsewhere."""
@@ -135,33 +132,24 @@ class DelayedFrees:
     def _finished(self, *_: Any) -> None:
         self._receiving.clear()
 
-    def _ended(self, request: Any) -> None:
+    def _keep(self, request: Any) -> None:
         request_id = request.request_id
-        if self._scheduler.requests.get(request_id) is not request:
-            return
         direction = RECEIVE if request_id in self._receiving else SEND
         self._kept[request_id] = _Kept(peer_of(request), direction, self._clock(), self._marks_of(request).tenant)
         if len(self._kept) > MAX_TRACKED:
             self._kept.popitem(last=False)
 
-    def _released(self, request: Any) -> None:
-        self._kept.pop(request.request_id, None)
-        self._put_off(request)
-
-    def _letting_go(self, _request: Any) -> None:
-        queue = getattr(self._scheduler, "deferred_frees", None)
-        self._last_deferred = queue[-1] if queue else None
-
     def _put_off(self, request: Any) -> None:
-        """Note whose blocks were just added to the deferred frees, if any were: a step adds the ends of copies too."""
-        last, self._last_deferred = self._last_deferred, None
-        queue = getattr(self._scheduler, "deferred_frees", None)
-        if not queue or queue[-1] is last:
-            return
+        """Note whose blocks were just added to the deferred frees: a step adds the ends of copies too."""
+        queue = self._scheduler.deferred_frees
         if len(self._deferred) >= MAX_TRACKED:
             self._forget_drained(queue)
         if len(self._deferred) < MAX_TRACKED:
             self._deferred[id(queue[-1])] = (queue[-1], self._clock(), self._marks_of(request).tenant)
+
+    def kept(self) -> Mapping[str, _Kept]:
+        """Return the ended requests whose blocks are kept for a connector: since when, and in which direction."""
+        return self._kept
 
     def section(self, now: float) -> tuple[DelayedRow, ...]:
         """Return the kept blocks by peer and direction, and the deferred ones."""

@@ -1,15 +1,14 @@
 """How requests ended, and what each left behind: the evidence for whose a leaked block is.
 
-When a request's blocks are given back, each must lose exactly the reference that its table held. That is looked at
-there and then, so that a block which kept it (or lost one too many) is caught with its last owner's name on it, long
-before an audit finds it. What is given back later (deferred frees) or elsewhere is found through the audit's traces.
+A block that kept its reference when its request's blocks were given back (or lost one too many) is caught with its last
+owner's name on it, long before an audit finds it. What is given back later (deferred frees) or elsewhere is found
+through the audit's traces.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 from engine_hooks.core.how_ended import (
@@ -30,8 +29,6 @@ CAUGHT_SECONDS = 600.0
 
 PREEMPTED, RUNNING, UNKNOWN = "preempted", "running", "unknown"
 ENDINGS = (FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT, ABORTED_ENGINE, PREEMPTED, CONNECTOR_FAILURE, ERROR)
-
-_ref_cnt = attrgetter("ref_cnt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +54,23 @@ class Endings:
     HOOK = "endings"
 
     def __init__(self, context: Context) -> None:
-        self._scheduler = context.scheduler
-        self._groups = context.view.managers  # of the main pool: blocks are known by their ids
         self._clock = context.clock
         self._how_ended = context.how_ended
         self._marks_of = context.marks_of
         self._plain = context.settings.plain_request_ids
-        self._nulls = context.view.may_hold_nulls
-        self._held: list[Any] = []
-        self._references: list[int] = []
-        self._deferred = 0
         self.by_request: OrderedDict[str, Ending] = OrderedDict()
         self.caught: OrderedDict[int, Ending] = OrderedDict()
         self._taps = taps = context.taps
-        taps.ending.append(self._ending)
-        taps.releasing.append(self._releasing)
-        taps.released.append(self._released)
+        taps.departed.append(self._departed)
         taps.preempting.append(self._preempting)
-        taps.preempted.append(self._released)
+        taps.unreturned.append(self._unreturned)
 
     def name_of(self, request_id: str) -> str:
         """Return what people see of a request's id."""
         return printable(request_id) if self._plain else short_hash(request_id)
 
-    def _ending(self, request: Any) -> None:
-        self._taps.later(self._ended, request, self._how_ended.from_outside, self._clock())
-
-    def _ended(self, request: Any, from_outside: tuple[Any, ...], now: float) -> None:
-        self._remember(request, self._how_ended.of(request, from_outside), now)
+    def _departed(self, request: Any, from_outside: tuple[Any, ...], at: float, *_: Any) -> None:
+        self._remember(request, self._how_ended.of(request, from_outside), at)
 
     def _remember(self, request: Any, how: str, now: float) -> None:
         request_id = request.request_id
@@ -94,34 +80,15 @@ class Endings:
             self.by_request.popitem(last=False)
 
     def _preempting(self, request: Any) -> None:
-        self._taps.later(self._remember, request, PREEMPTED, self._clock())
-        self._releasing(request)
+        self._taps.later((self._remember,), request, PREEMPTED, self._clock())
 
-    def _releasing(self, request: Any) -> None:
-        held: list[Any] = []
-        self._held = held
-        for manager in self._groups:
-            held += manager.req_to_blocks.get(request.request_id) or ()
-        if self._nulls:
-            self._held = [block for block in held if not block.is_null]
-        self._references = list(map(_ref_cnt, self._held))
-        self._deferred = len(getattr(self._scheduler, "deferred_frees", None) or ())
-
-    def _released(self, request: Any) -> None:
-        held, before, self._held, self._references = self._held, self._references, [], []
-        if len(getattr(self._scheduler, "deferred_frees", None) or ()) != self._deferred:
-            return  # given back when the step in flight has ended
-        after = list(map(_ref_cnt, held))
-        if sum(after) == sum(before) - len(held):
-            return
-        self._taps.take_in()
-        ending = self.by_request.get(request.request_id)
+    def _unreturned(self, request_id: str, blocks: tuple[int, ...]) -> None:
+        ending = self.by_request.get(request_id)
         if ending is None:
             return
-        for block, was, now in zip(held, before, after, strict=True):
-            if now != was - 1:
-                self.caught.pop(block.block_id, None)
-                self.caught[block.block_id] = ending
+        for block in blocks:
+            self.caught.pop(block, None)
+            self.caught[block] = ending
         while len(self.caught) > MAX_CAUGHT:
             self.caught.popitem(last=False)
 

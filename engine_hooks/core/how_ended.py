@@ -11,27 +11,24 @@ ABORTED_ENGINE, CONNECTOR_FAILURE, ERROR = "aborted_engine", "connector_failure"
 
 
 class HowEnded:
-    """Tells how a request ended.
-
-    ``from_outside``: what ends requests now, if not the scheduler itself; known only while it does so.
-    """
+    """Tells how a request ended, and the taps what ends requests now, if not the scheduler itself."""
 
     HOOK = "how_ended"
 
     def __init__(self, scheduler: Any, taps: Taps) -> None:
         self._scheduler = scheduler
-        self.from_outside: tuple[Any, ...] = ()
+        self._taps = taps
         taps.finishing.append(self._finishing)
         taps.finished.append(self._finished)
 
     def _finishing(self, ids: Any = None, status: Any = None) -> None:
-        self.from_outside = (ids, status)
+        self._taps.from_outside = (ids, status)
 
     def _finished(self, *_: Any) -> None:
-        self.from_outside = ()
+        self._taps.from_outside = ()
 
     def of(self, request: Any, from_outside: tuple[Any, ...]) -> str:
-        """Return how ``request``, whose status is final, ended. ``from_outside``: as it was when ``ending`` was told.
+        """Return how ``request``, whose status is final, ended. ``from_outside``: as ``departed`` tells it.
 
         The front end aborts by a list of ids: for a client that went away, or for a stop string that it found itself.
         The engine ends all requests (None) when it pauses or shuts down, a set of them on errors, and a single one when

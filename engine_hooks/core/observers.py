@@ -38,6 +38,9 @@ class Context:
     how_ended: HowEnded
     marks: dict[str, Marks] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.taps.view = self.view
+
     def marks_of(self, request: Any) -> Marks:
         """Return whose ``request`` is: read from it once, when it comes."""
         return self.marks.get(request.request_id) or marks_of(request)

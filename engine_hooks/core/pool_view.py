@@ -95,7 +95,7 @@ class PoolView:
 
     def deferred(self) -> int:
         """Blocks whose free waits for a step in flight."""
-        return sum(map(len, self._deferred()))
+        return sum(map(len, self._deferred())) if getattr(self._scheduler, "deferred_frees", None) else 0
 
     # -- references that the tables and queues explain ----------------------------------------------------
 

@@ -2,120 +2,171 @@
 
 An observer appends a function to the list of the event that it needs, before :meth:`Taps.install`. Originals run
 untouched: their results and exceptions pass through, and an observer's exception is counted and goes no further.
+
+A step has emptied the caches, so that what is done right after it costs a multiple, and each function and table that is
+touched there more than what is done with it. Therefore most events of a request are one entry in a list, with what
+will not be known any more; observers hear of them later, of all that have come together.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
+from engine_hooks.core.admission import watch_admission, watch_arrivals
+from engine_hooks.core.departures import Departures
 from engine_hooks.guard import Guard
 
 Request = Any  # vllm.v1.request.Request
 Listener = Callable[..., None]
 
 MAX_LATER = 128  # calls: half a millisecond or so
+LOOKS = 64
 TIMED_CALLS = 17  # a prime: events come in patterns, and not always the same one may be timed
 
 
 class Taps:
     """Events of one scheduler, on the engine's thread. Lists of functions, called in the order of their arrival.
 
-    ``seconds``: what the listeners have cost inside the engine's steps, from one event in seventeen.
+    ``seconds``: what hearing and telling have cost inside the engine's steps, from one event in seventeen.
 
-    ``added(request)``: a new request was accepted. ``finishing(ids, status)`` and ``finished(ids, status)``: around an
-    end that came from outside the scheduler (a client that went away, a shutdown). ``ending(request)``: it has its
-    final status and still holds what it held; ``ended(request)``: it was let go, or its blocks are kept for a connector
-    (then it is still in ``scheduler.requests``). ``releasing(request)`` and ``released(request)``: around the moment
-    when a finished request's blocks are given back. ``preempting(request)`` and ``preempted(request)``: around a
-    preemption. ``refused(request)`` and ``granted(request)``: memory for a waiting request.
+    Told later, by :meth:`take_in`, in the order in which they came; each happens at ``at``, by ``clock``:
 
+    ``arrived(request, prompt_tokens, at, schedules, alone, piece)``: a request was accepted, or a ``piece`` of an input
+    that is streamed; ``alone`` when nothing else is unfinished, ``schedules`` as it was then. ``admitted(request_id,
+    at, prompt_tokens)``: one that waited got memory, ``prompt_tokens`` 0 unless for the first time, or after a
+    transfer. ``departed(request, from_outside, at, entries, gone)``: it has ended, with so many ``entries`` in the
+    tables of the main pool; unless it is ``gone`` its blocks are kept for a connector, and ``given_back(request_id,
+    at)`` follows. ``unreturned(request_id, blocks)``: ids of blocks that did not lose one reference each when its
+    blocks were given back.
+
+    Told at once, and rare: ``finishing(ids, status)`` and ``finished(ids, status)``: around an end that came from
+    outside the scheduler (a client that went away, a shutdown). ``continued(piece, request)``: a piece has come for
+    ``request``. ``kept(request)``: it was let go, but the scheduler still knows it. ``put_off(request)``: its blocks
+    went to the deferred frees. ``preempting(request)`` and ``preempted(request)``: around a preemption.
+    ``refused(request)``: no memory for a waiting request. ``readmitted(request)``: memory for one that was refused.
+    ``idle(output)``: after a step that scheduled nothing.
+
+    Told at once, and therefore dear: ``ending(request)``: it has its final status and still holds what it held;
+    ``releasing(request)`` and ``released(request)``: around the moment when its blocks are given back.
     ``scheduled(output)``: after each ``schedule()``, during which ``in_schedule`` is set. ``eventful(output)``: the
-    same, but only after a step that scheduled nothing, or for which a listener had set ``attention``: most steps are
-    neither, and cost a few additions. ``updated(scheduled, output)``: after a step's output was taken in;
-    ``settled(scheduled)``: the same, but only from :meth:`await_update` until no listener of it returns True.
+    same, but only where a request was admitted, or a listener had set ``attention``: most steps cost a few additions.
+    ``updated(scheduled, output)``: after a step's output was taken in; ``settled(scheduled)``: the same, but only from
+    :meth:`await_update` until no listener of it returns True.
 
-    What an event means for the accounts can mostly wait: a listener notes what will not be known any more, and has the
-    rest done by :meth:`later`. A step has emptied the caches, so that the same work costs a multiple there.
+    For events without a list: ``admissions``, requests that were admitted in this step, until ``eventful`` has been
+    told; ``refusals``, requests that memory was refused to since they last ran, as keys, and ``refused_in``, the last
+    step in which that happened; ``grants``, admissions so far; ``let_go``, how often a request that held blocks ended.
 
-    ``tokens``: scheduled so far; ``last_tokens``: in the last step; ``tokens_at``: when any were (by ``clock``).
+    ``books`` are the observers' tables by request id: who ends is dropped from them, and from ``books_of_kept`` once
+    its blocks are given back.
+
+    ``schedules``: steps so far. ``tokens``: scheduled so far; ``last_tokens``: in the last step; ``tokens_at``: when
+    any were (by ``clock``). ``view``: set by who knows the tables; without it nobody hears of blocks.
     """
 
     def __init__(self, scheduler: Any, guard: Guard, clock: Callable[[], float] = time.monotonic) -> None:
         self._scheduler = scheduler
         self._guard = guard
         self._clock = clock
-        self.added: list[Listener] = []
+        self.arrived: list[Listener] = []
+        self.admitted: list[Listener] = []
+        self.departed: list[Listener] = []
+        self.given_back: list[Listener] = []
+        self.unreturned: list[Listener] = []
         self.finishing: list[Listener] = []
         self.finished: list[Listener] = []
+        self.continued: list[Listener] = []
+        self.kept: list[Listener] = []
+        self.put_off: list[Listener] = []
         self.ending: list[Listener] = []
-        self.ended: list[Listener] = []
         self.releasing: list[Listener] = []
         self.released: list[Listener] = []
         self.preempting: list[Listener] = []
         self.preempted: list[Listener] = []
+        self.refused: list[Listener] = []
+        self.readmitted: list[Listener] = []
+        self.idle: list[Listener] = []
         self.scheduled: list[Listener] = []
         self.eventful: list[Listener] = []
         self.updated: list[Listener] = []
         self.settled: list[Callable[..., bool]] = []
-        self.refused: list[Listener] = []
-        self.granted: list[Listener] = []
+        self.admissions: list[Request] = []
+        self.refusals: dict[str, None] = {}
+        self.books: list[dict[str, Any]] = [self.refusals]
+        self.books_of_kept: list[dict[str, Any]] = []
+        self.view: Any = None
         self.missing: dict[str, str] = {}
         self.in_schedule = self.attention = False
+        self.schedules = self.grants = self.let_go = 0
+        self.refused_in = -1
+        self.from_outside: tuple[Any, ...] = ()  # the arguments of the call that ends requests now, if one does
         self.tokens = self.last_tokens = 0
         self.tokens_at: float | None = None
         self.seconds = 0.0
-        self._calls = 0
-        self._later: list[tuple[Listener, tuple[Any, ...]]] = []
-        self._watching = False  # memory for requests that wait, in this step
+        self.calls = 0
+        self._look_seconds = _look_seconds()
+        self.watching = False  # memory for requests that wait, in this step
+        self._later: list[tuple[Sequence[Listener], tuple[Any, ...]]] = []
         self._stop_watching: Callable[[], None] = _nothing
         self._settling: Callable[..., Any] | None = None
         self._unsettled: Callable[..., Any] | None = None
 
     def install(self) -> None:
         """Wrap the methods that somebody listens to; what this vLLM lacks is noted in ``missing``."""
-        self._around("add_request", [], self.added)
+        watch_arrivals(self._scheduler, self, self._guard, self._clock)
         self._around("finish_requests", self.finishing, self.finished, arguments=2, always=True)
-        self._around("_free_request", self.ending, self.ended)
-        self._around("_free_blocks", self.releasing, self.released)
-        self._around("_preempt_request", self.preempting, self.preempted)
+        Departures(self._scheduler, self, self._guard, self._clock).install()
         self._around("update_from_output", [], self.updated, arguments=2)
         if self.settled:
             self._watch_updates()
-        if self.refused or self.granted:
-            self._watch_admission()
+        self._stop_watching = watch_admission(self._scheduler, self, self._guard, self._clock) or _nothing
         self._schedule()
 
-    def later(self, function: Listener, *args: Any) -> None:
-        """Have ``function`` called with ``args`` by the next :meth:`take_in`, in the order of these calls."""
-        self._later.append((function, args))
+    def later(self, listeners: Sequence[Listener], *args: Any) -> None:
+        """Have ``listeners`` called with ``args`` by the next :meth:`take_in`, in the order of these calls."""
+        self._later.append((listeners, args))
         if len(self._later) >= MAX_LATER:
             self.take_in()
 
     def take_in(self) -> None:
-        """Do what was put off: before anybody looks, and at rest. No request is kept for longer than that."""
+        """Tell what was put off: before anybody looks, and at rest. No request is kept for longer than that."""
         if not self._later:
             return
         waiting, self._later = self._later, []
         off = self._guard.off
-        for function, args in waiting:
-            if off and _name(function) in off:
-                continue
-            try:
-                function(*args)
-            except Exception as error:
-                self._guard.note(_name(function), error)
+        for listeners, args in waiting:
+            for listener in listeners:
+                if off and _name(listener) in off:
+                    continue
+                try:
+                    listener(*args)
+                except Exception as error:
+                    self._guard.note(_name(listener), error)
 
-    def _emitter(self, listeners: list[Listener]) -> Listener:
+    def begin(self) -> float:
+        """Count an event; return the thread's time for one in seventeen, which :meth:`end` is to get, else 0."""
+        self.calls += 1
+        if self.calls % TIMED_CALLS:
+            return 0.0
+        # After a step the first look at this clock takes as long as what is to be timed, and sixteen events have none.
+        time.thread_time()
+        return time.thread_time()
+
+    def end(self, began: float) -> None:
+        """Add what has been done since ``began``, for the sixteen that were not timed too."""
+        self.seconds += TIMED_CALLS * max(0.0, time.thread_time() - began - self._look_seconds)
+
+    def emitter(self, listeners: list[Listener]) -> Listener:
         """Return what calls all listeners; one call in seventeen by the clock, for all of them in ``seconds``."""
         named = [(_name(listener), listener) for listener in listeners]
         guard, off = self._guard, self._guard.off
 
         def emit(*args: Any) -> None:
-            self._calls += 1
-            began = 0.0 if self._calls % TIMED_CALLS else time.thread_time()
+            began = self.begin()
             for hook, listener in named:
                 if off and hook in off:
                     continue
@@ -124,7 +175,7 @@ class Taps:
                 except Exception as error:
                     guard.note(hook, error)
             if began:
-                self.seconds += TIMED_CALLS * (time.thread_time() - began)
+                self.end(began)
 
         return emit
 
@@ -138,8 +189,8 @@ class Taps:
         if original is None:
             self.missing[name] = f"{type(self._scheduler).__name__} has no {name}"
             return
-        emit_before = self._emitter(before) if before else None
-        emit_after = self._emitter(after)
+        emit_before = self.emitter(before) if before else None
+        emit_after = self.emitter(after)
         names = list(inspect.signature(original).parameters)[:arguments]
 
         def around(*args: Any, **kwargs: Any) -> Any:
@@ -161,8 +212,8 @@ class Taps:
 
     def _schedule(self) -> None:
         original, clock = self._scheduler.schedule, self._clock
-        every = self._emitter(self.scheduled) if self.scheduled else None
-        eventful = self._emitter(self.eventful)
+        every = self.emitter(self.scheduled) if self.scheduled else None
+        eventful, idle = self.emitter(self.eventful), self.emitter(self.idle)
 
         def schedule(*args: Any, **kwargs: Any) -> Any:
             self.in_schedule = True
@@ -170,16 +221,20 @@ class Taps:
                 result = original(*args, **kwargs)
             finally:
                 self.in_schedule = False
-                if self._watching:
+                if self.watching:
                     self._stop_watching()
             try:
+                self.schedules += 1
                 self.last_tokens = tokens = result.total_num_scheduled_tokens
                 if tokens:
                     self.tokens += tokens
                     self.tokens_at = clock()
-                if self.attention or not tokens:
+                else:
+                    idle(result)
+                if self.attention:
                     self.attention = False
                     eventful(result)
+                    self.admissions.clear()
             except Exception as error:
                 self._guard.note("taps", error)
             if every is not None:
@@ -204,7 +259,7 @@ class Taps:
             for listener in listeners:
                 waiting = listener(output) or waiting
 
-        emit = self._emitter([tell])
+        emit = self.emitter([tell])
 
         def update_from_output(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal waiting
@@ -217,49 +272,11 @@ class Taps:
 
         self._settling = update_from_output
 
-    def _watch_admission(self) -> None:
-        """Tell whether memory was refused or granted to requests that wait.
 
-        ``allocate_slots`` runs once a step for every running request: a wrapper there would cost more than all the
-        rest. Admission looks at the head of a waiting queue first, and only admission does: that look sets the wrapper,
-        and the end of ``schedule`` takes it away.
-        """
-        manager: Any = getattr(self._scheduler, "kv_cache_manager", None)
-        names = ("waiting", "kv_holding_waiting", "skipped_waiting")
-        queues: list[Any] = [getattr(self._scheduler, name, None) for name in names]
-        queues = [queue for queue in queues if hasattr(queue, "peek_request")]
-        if not queues or not hasattr(manager, "allocate_slots"):
-            self.missing["admission"] = "the waiting queues of this vLLM have no peek_request"
-            return
-        original = manager.allocate_slots
-        refused, granted = self._emitter(self.refused), self._emitter(self.granted)
-
-        def allocate_slots(request: Request, *args: Any, **kwargs: Any) -> Any:
-            result = original(request, *args, **kwargs)
-            if result is None:
-                refused(request)
-            else:
-                granted(request)
-            return result
-
-        def looking(peek: Callable[[], Request]) -> Callable[[], Request]:
-            def peek_request() -> Request:
-                if not self._watching:
-                    self._watching = True
-                    manager.allocate_slots = allocate_slots
-                return peek()
-
-            return peek_request
-
-        for queue in queues:
-            queue.peek_request = looking(queue.peek_request)
-
-        def stop_watching() -> None:
-            self._watching = False
-            # Not deleted: an object whose attributes come and go loses what the interpreter knows about it.
-            manager.allocate_slots = original
-
-        self._stop_watching = stop_watching
+def _look_seconds() -> float:
+    """Return what one look at the thread's clock takes: the least of some pairs of them."""
+    looks = [time.thread_time() for _ in range(LOOKS)]
+    return min(after - before for before, after in pairwise(looks))
 
 
 def _nothing() -> None:

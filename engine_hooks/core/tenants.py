@@ -89,81 +89,64 @@ class TenantObserver:
         self._walk = ShareWalk(context.view.managers, self._owner)
         self._walked: set[Tenant] = set()
         self._taps = context.taps
-        context.taps.added.append(self._added)
-        context.taps.granted.append(self._granted)
-        context.taps.ending.append(self._ending)
-        context.taps.ended.append(self._ended)
-        context.taps.released.append(self._ended)
+        context.taps.arrived.append(self._arrived)
+        context.taps.continued.append(self._next_piece)
+        context.taps.admitted.append(self._run)
+        context.taps.departed.append(self._departed)
+        context.taps.given_back.append(self._forget)
         context.taps.preempted.append(self._preempted)
 
     # -- events --------------------------------------------------------------------------------------------
 
-    def _added(self, request: Any) -> None:
-        known = self._scheduler.requests.get(request.request_id)
-        if known is request:
-            self._taps.later(self._begin, request, request.num_prompt_tokens, self._clock())
-        else:
-            self._taps.take_in()
-            self._next_piece(request, known)
-
-    def _begin(self, request: Any, prompt_tokens: int, now: float) -> None:
+    def _arrived(self, request: Any, tokens: int, at: float, _schedules: int, _alone: bool, piece: bool) -> None:
+        if piece:
+            return
         marks = self._marks[request.request_id] = marks_of(request)
-        tenant = self._row_of(marks.tenant, now)
-        self._living[request.request_id] = _Living(tenant, marks, now)
+        tenant = self._row_of(marks.tenant, at)
+        self._living[request.request_id] = _Living(tenant, marks, at)
         tenant.alive += 1
-        tenant.last_seen = now
+        tenant.last_seen = at
         tenant.requests += 1
-        tenant.prompt += prompt_tokens
+        tenant.prompt += tokens
         if marks.session:
-            self.sessions.begin(marks.tenant, marks.session, tenant, now)
+            self.sessions.begin(marks.tenant, marks.session, tenant, at)
 
     def _next_piece(self, piece: Any, request: Any) -> None:
         """Count the next piece of an input that is streamed: it makes prompt of what was generated before it."""
+        self._taps.take_in()
         living = self._living.get(piece.request_id)
         if living is not None and request is not None:
             living.tenant.prompt += piece.num_prompt_tokens
             _count_generated(living, request)
 
-    def _granted(self, request: Any) -> None:
-        self._taps.later(self._run, request.request_id)
-
-    def _run(self, request_id: str) -> None:
+    def _run(self, request_id: str, *_: Any) -> None:
         if (living := self._living.get(request_id)) is not None:
             self._ran[request_id] = living
 
-    def _ending(self, request: Any) -> None:
-        entries = 0
-        for manager in self._view.managers:
-            entries += len(manager.req_to_blocks.get(request.request_id) or ())
-        self._taps.later(self._end, request, self._how_ended.from_outside, entries, self._clock())
-
-    def _end(self, request: Any, from_outside: tuple[Any, ...], entries: int, now: float) -> None:
+    def _departed(self, request: Any, from_outside: tuple[Any, ...], at: float, entries: int, gone: bool) -> None:
         living = self._living.get(request.request_id)
-        if living is None or living.ended:
-            return
-        living.ended = True
-        living.tenant.kept += 1
-        tenant, marks = living.tenant, living.marks
-        tenant.last_seen = now
-        tenant.ended[self._how_ended.of(request, from_outside)] += 1
-        _count_generated(living, request)
-        if marks.session:
-            turn = Turn(living.arrived, request.num_tokens, entries, short_hash(request.request_id))
-            self.sessions.end(marks.tenant, marks.session, turn, now)
-
-    def _ended(self, request: Any) -> None:
-        if request.request_id not in self._scheduler.requests:  # else its blocks are kept for a connector
-            self._taps.later(self._forget, request.request_id)
+        if living is not None and not living.ended:
+            living.ended = True
+            living.tenant.kept += 1
+            tenant, marks = living.tenant, living.marks
+            tenant.last_seen = at
+            tenant.ended[self._how_ended.of(request, from_outside)] += 1
+            _count_generated(living, request)
+            if marks.session:
+                turn = Turn(living.arrived, request.num_tokens, entries, short_hash(request.request_id))
+                self.sessions.end(marks.tenant, marks.session, turn, at)
+        if gone:
+            self._forget(request.request_id)
 
     def _preempted(self, request: Any) -> None:
-        self._taps.later(self._put_back, request.request_id)
+        self._taps.later((self._put_back,), request.request_id)
 
     def _put_back(self, request_id: str) -> None:
         living = self._living.get(request_id)
         if living is not None:
             living.tenant.preempted += 1
 
-    def _forget(self, request_id: str) -> None:
+    def _forget(self, request_id: str, *_: Any) -> None:
         living = self._living.pop(request_id, None)
         self._marks.pop(request_id, None)
         self._ran.pop(request_id, None)

@@ -43,48 +43,40 @@ class WaitingObserver:
             RequestStatus[name]: reason for name, reason in OWN_REASONS.items() if name in RequestStatus.__members__
         }
         self._plain, self._preempted = RequestStatus.WAITING, RequestStatus.PREEMPTED
-        self._refused: set[str] = set()  # waiting requests that memory was refused to since they last ran
-        self._refusing = False  # since a step was last scheduled
-        self._refused_last = False  # in the last one that was
-        self._new: set[str] = set()  # came since a step was last scheduled
+        self._refused = context.taps.refusals
+        self._new: dict[str, None] = {}  # those that came last, after ``_new_after`` steps
+        self._new_after = 0
         self._idle_steps = 0
         self._idle_tokens = self._section_tokens = 0  # scheduled when a step last had none; at the last section
         self._still_since: float | None = None  # seconds: work is there, and none was scheduled since
         self._taps = context.taps
-        context.taps.added.append(self._added)
-        context.taps.ended.append(self._forget)
-        context.taps.refused.append(self._was_refused)
-        context.taps.granted.append(self._was_granted)
-        context.taps.eventful.append(self._scheduled)
+        context.taps.arrived.append(self._arrived)
+        context.taps.departed.append(self._departed)
+        context.taps.idle.append(self._idle)
 
     # -- events --------------------------------------------------------------------------------------------
 
-    def _added(self, request: Any) -> None:
-        self._new.add(request.request_id)
-        self._taps.attention = True
+    def _arrived(self, request: Any, _tokens: int, at: float, schedules: int, alone: bool, _piece: bool) -> None:
+        if schedules != self._new_after:
+            self._new.clear()
+            self._new_after = schedules
+        self._new[request.request_id] = None
         # What comes to an engine that had nothing to do has not been waiting since the last tokens.
-        if self._still_since is None or self._scheduler.get_num_unfinished_requests() <= 1:
-            self._still_since = self._clock()
+        if self._still_since is None or alone:
+            self._still_since = at
 
-    def _forget(self, request: Any) -> None:
-        self._refused.discard(request.request_id)
-        self._new.discard(request.request_id)
+    def _departed(self, request: Any, *_: Any) -> None:
+        self._new.pop(request.request_id, None)
 
-    def _was_refused(self, request: Any) -> None:
-        self._refused.add(request.request_id)
-        self._refusing = self._taps.attention = True
-
-    def _was_granted(self, request: Any) -> None:
-        self._refused.discard(request.request_id)
-
-    def _scheduled(self, output: Any) -> None:
-        if not output.total_num_scheduled_tokens and self._has_work():
+    def _idle(self, _output: Any) -> None:
+        if self._has_work():
             self._idle_steps = 1 + self._steps_without_tokens()
             self._idle_tokens = self._taps.tokens
-        self._refused_last, self._refusing = self._refusing, False
-        if self._refused_last:
-            self._taps.attention = True  # that the next step refuses nobody is to be noted too
-        self._new.clear()
+
+    @property
+    def _refused_last(self) -> bool:
+        """Whether memory was refused in the last step."""
+        return self._taps.refused_in == self._taps.schedules
 
     def _steps_without_tokens(self) -> int:
         """Steps in a row that had work and scheduled none of it."""
@@ -94,6 +86,7 @@ class WaitingObserver:
 
     def section(self, now: float) -> WaitingRow:
         """Return why requests wait; at most ``MAX_LOOKED_AT`` of them are looked at."""
+        self._taps.take_in()
         reasons: dict[str, int] = {}
         looked = 0
         for reason in islice(self._reasons(), MAX_LOOKED_AT):
@@ -152,7 +145,7 @@ class WaitingObserver:
                     yield "lora"
                 elif queue is skipped or request in deferred:
                     yield "skipped"
-                elif request.request_id in self._new:
+                elif request.request_id in self._new and self._new_after == self._taps.schedules:
                     yield "queued"
                 else:
                     behind = behind or self._end_of_look(request)

@@ -58,16 +58,18 @@ class WorkObserver:
         self._take_in_evicted: Callable[[], None] = _nothing
         self._sees_evictions = self._watch_evictions(context.view.pool)
         self._taps = taps = context.taps
-        taps.granted.append(self._on_granted)
+        taps.admitted.append(self._admitted_at)
         taps.preempting.append(self._on_preempting)
-        taps.preempted.append(self._on_blocks_gone)
-        taps.released.append(self._on_blocks_gone)
-        taps.ended.append(self._on_ended)
+        taps.preempted.append(self._on_preempted)
+        taps.departed.append(self._on_departed)
+        taps.given_back.append(self._on_blocks_gone)
+        taps.books += [self._prefills, self._marks]
         taps.eventful.append(self._on_scheduled)
         taps.settled.append(self._on_updated)
 
     def section(self, now: float) -> WorkRow:
         """Return the totals, and what a walk over the running requests shows."""
+        self._taps.take_in()
         self._take_in_evicted()
         tables, size = self._manager.req_to_blocks, self._block_tokens
         slots = 0
@@ -132,20 +134,27 @@ class WorkObserver:
 
     # -- events --------------------------------------------------------------------------------------------
 
-    def _on_granted(self, request: Any) -> None:
-        key = request.request_id
-        if not request.num_preemptions:  # the first time, or after a transfer
-            self._prompt_tokens.add(request.num_prompt_tokens)
+    def _admitted_at(self, request_id: str, at: float, prompt_tokens: int) -> None:
+        if prompt_tokens:
+            self._prompt_tokens.add(prompt_tokens)
         if len(self._admitted) < MAX_FOLLOWED:
-            self._admitted.setdefault(key, self._clock())
-            self._prefills[key] = (request, Prefill(request.num_tokens, self._marks.get(key, 0)))
-            self._taps.attention = True
+            self._admitted.setdefault(request_id, at)
 
     def _on_scheduled(self, output: Any) -> None:
+        scheduled, rebuilt = output.num_scheduled_tokens, 0
+        if self._evicted_keys:
+            self._take_in_evicted()
+        evicted = len(self._evicted)
+        for request in self._taps.admissions:
+            key, known = request.request_id, request.num_tokens
+            if not evicted and key not in self._marks and key in scheduled and request.num_computed_tokens >= known:
+                # All in one step, and nothing of it can have been computed before: most are, while the pool has room.
+                self._prefills.pop(key, None)  # of an admission that came to nothing, as one that waits for a transfer
+                self._prefilled += max(0, known - request.num_computed_tokens + scheduled[key])
+            elif len(self._prefills) < MAX_FOLLOWED:
+                self._prefills[key] = (request, Prefill(known, self._marks.get(key, 0)))
         if not self._prefills:
             return
-        self._take_in_evicted()
-        scheduled, rebuilt = output.num_scheduled_tokens, 0
         for key, (request, prefill) in list(self._prefills.items()):
             number = scheduled.get(key)
             if number is None:
@@ -179,20 +188,22 @@ class WorkObserver:
     def _on_preempting(self, request: Any) -> None:
         key = request.request_id
         self._prefills.pop(key, None)
+        if request in self._taps.admissions:
+            self._taps.admissions.remove(request)
         if len(self._marks) < MAX_FOLLOWED:
             self._marks[key] = max(self._marks.get(key, 0), request.num_computed_tokens)
 
-    def _on_blocks_gone(self, request: Any) -> None:
-        since = self._admitted.pop(request.request_id, None)
-        if since is not None:
-            self._request_seconds.add(self._clock() - since)
+    def _on_preempted(self, request: Any) -> None:
+        self._taps.later((self._on_blocks_gone,), request.request_id, self._clock())
 
-    def _on_ended(self, request: Any) -> None:
-        key = request.request_id
-        self._prefills.pop(key, None)
-        self._marks.pop(key, None)
-        if key not in self._scheduler.requests:
-            self._admitted.pop(key, None)  # a vLLM that gives blocks back by another path
+    def _on_departed(self, request: Any, _outside: tuple[Any, ...], at: float, _entries: int, gone: bool) -> None:
+        if gone:
+            self._on_blocks_gone(request.request_id, at)
+
+    def _on_blocks_gone(self, request_id: str, at: float) -> None:
+        since = self._admitted.pop(request_id, None)
+        if since is not None:
+            self._request_seconds.add(at - since)
 
 
 def _nothing() -> None:
