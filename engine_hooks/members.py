@@ -17,7 +17,9 @@ from engine_hooks.wire_types import Message, Name
 CORE, WORKER, FRONTEND, TORCH = "core", "worker", "frontend", "torch"
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+Total = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Size = Annotated[int, msgspec.Meta(ge=0, le=2**60)]
+MAX_FRONT_TENANTS, MAX_REASONS = 64, 16
 
 
 class WorkerRow(Message, frozen=True, kw_only=True):
@@ -42,11 +44,31 @@ class WorkerRow(Message, frozen=True, kw_only=True):
     encoder_cache_bytes: Size | None = None
 
 
+class RefusedRow(Message, frozen=True, kw_only=True):
+    """How many requests of ``tenant`` admission has refused since the API server started, by reason."""
+
+    tenant: Name
+    reasons: Annotated[dict[Name, Total], msgspec.Meta(max_length=MAX_REASONS)]
+
+
+class HygieneRow(Message, frozen=True, kw_only=True):
+    """Recent prompts of ``tenant``: the shares (0..1) of invisible characters and of repeated text, in a sample.
+    ``requests``: prompts that were looked at since the API server started.
+    """
+
+    tenant: Name
+    requests: Total
+    invisible_ratio: float
+    repeated_ratio: float
+
+
 class FrontendRow(Message, frozen=True, kw_only=True):
     """One API server of ``count``; ``requests``: those that it has taken and not answered to the end."""
 
     count: Count
     requests: Count | None = None
+    refused: Annotated[tuple[RefusedRow, ...], msgspec.Meta(max_length=MAX_FRONT_TENANTS + 1)] = ()
+    hygiene: Annotated[tuple[HygieneRow, ...], msgspec.Meta(max_length=MAX_FRONT_TENANTS + 1)] = ()
 
 
 class MemberReport(Message, frozen=True, kw_only=True):

@@ -15,15 +15,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from engine_hooks.core import marks
+from engine_hooks.frontend.admission.middleware import AdmissionMiddleware
+from engine_hooks.frontend.admission.wiring import gate_of_process
 from engine_hooks.frontend.identify import Claims
 from engine_hooks.frontend.middleware import CLAIMS, HOOK, PEER_KEY, Scope, TenantMiddleware
 from engine_hooks.frontend.settings import TenantSettings
 from engine_hooks.guard import Guard
+from engine_hooks.names import NO_TENANT, printable
 from engine_hooks.settings import Settings
 from engine_hooks.wrapping import wrap
 
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
+HYGIENE = "hygiene"
 _AUTHENTICATION = "AuthenticationMiddleware"
 _PARSED = ("to_sampling_params", "to_beam_search_params")  # what turns a parsed body into parameters
 
@@ -64,6 +68,9 @@ def _enter(app: Any, settings: TenantSettings, guard: Guard) -> None:
         # The list goes from the outside to the inside.
         middleware = sys.modules["starlette.middleware"].Middleware
         app.user_middleware.append(middleware(TenantMiddleware, settings=settings, guard=guard, verify=verify))
+        gate = gate_of_process(settings)
+        app.user_middleware.append(middleware(AdmissionMiddleware, gate=gate, guard=guard))
+        gate.why_not = ""
 
 
 def _hand_users_in(module: Any) -> None:
@@ -114,6 +121,7 @@ def _marking(
 ) -> Callable[..., Awaitable[Any]]:
     """Add the marks to a request's parameters, after the client's own were taken out; on a copy of them."""
     places = {name: place for place, name in enumerate(inspect.signature(original).parameters)}
+    see = gate_of_process(settings).see
 
     def mark(args: list[Any], kwargs: dict[str, Any]) -> None:
         def argument(name: str) -> Any:
@@ -125,6 +133,7 @@ def _marking(
         claims = CLAIMS.get() or Claims()
         tenant = settings.of_request(salt, getattr(lora, "lora_name", None), claims.front)
         carried = marks.front_marks(tenant, claims.session)
+        guard.run(HYGIENE, see, printable(tenant) or NO_TENANT, prompt, argument("prompt_text"))
         if getattr(prompt, "sampling_params", None) is not None:  # a front end that has made its request already
             prompt.sampling_params = with_marks(prompt.sampling_params, carried)
             return

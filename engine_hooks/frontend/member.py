@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from engine_hooks.frontend.admission.wiring import gate_of_process, open_desk
 from engine_hooks.identity import Identity
 from engine_hooks.member_link import MemberLink, attach, call_after, detach, member_of
 from engine_hooks.members import FRONTEND, FrontendRow
@@ -25,6 +26,7 @@ def install(settings: Settings) -> None:
 
     def ended(async_llm: Any, *_args: Any, **_kwargs: Any) -> None:
         detach(async_llm)
+        gate_of_process(settings.tenants).close()
 
     call_after(AsyncLLM, "__init__", constructed)
     call_after(AsyncLLM, "shutdown", ended)
@@ -39,11 +41,18 @@ def watch(async_llm: Any, settings: Settings) -> MemberLink:
     count = int(getattr(parallel, "_api_process_count", 1) or 1)
     number = max(0, int(getattr(parallel, "_api_process_rank", 0) or 0))
     processor = async_llm.output_processor  # not async_llm: whoever drops it last runs its shutdown
+    gate = gate_of_process(settings.tenants)
 
     def read() -> FrontendRow:
-        return FrontendRow(count=count, requests=processor.get_num_unfinished_requests())
+        return FrontendRow(
+            count=count,
+            requests=processor.get_num_unfinished_requests(),
+            refused=gate.refused.rows(),
+            hygiene=gate.hygiene.rows(),
+        )
 
     identity = Identity.of_member(async_llm.vllm_config, settings, FRONTEND, 0, number)
-    member = MemberLink(async_llm, identity, settings, read)
+    desk = open_desk(gate, async_llm, instance=identity.instance, settings=settings, servers=count, number=number)
+    member = MemberLink(async_llm, identity, settings, read, desk=desk)
     attach(async_llm, member)
     return member

@@ -18,6 +18,7 @@ from vllm.v1.engine import EngineCoreRequest, async_llm
 
 from engine_hooks.core.marks import MARKS_KEY, TOKEN_VARIABLE
 from engine_hooks.frontend import hook
+from engine_hooks.frontend.admission.middleware import AdmissionMiddleware
 from engine_hooks.frontend.identify import Claims
 from engine_hooks.frontend.middleware import CLAIMS, TenantMiddleware
 from engine_hooks.frontend.settings import TenantSettings
@@ -142,10 +143,11 @@ def test_ours_is_the_innermost_middleware_and_is_put_in_once() -> None:
     app.add_middleware(AuthenticationMiddleware, tokens=["secret1"])
     for _ in range(2):
         app.build_middleware_stack()
-    assert [middleware.cls for middleware in app.user_middleware] == [AuthenticationMiddleware, TenantMiddleware]
+    ours = [TenantMiddleware, AdmissionMiddleware]
+    assert [middleware.cls for middleware in app.user_middleware] == [AuthenticationMiddleware, *ours]
     assert inspect.iscoroutinefunction(inspect.unwrap(async_llm.AsyncLLM.add_request))
     assert not hasattr(inspect.unwrap(async_llm.AsyncLLM.add_request), "__wrapped__")
-    verify = app.user_middleware[-1].kwargs["verify"]
+    verify = app.user_middleware[1].kwargs["verify"]
     scope = {"type": "http", "headers": [(b"authorization", b"Bearer secret1")]}
     assert verify(scope)
     assert not verify({**scope, "headers": [(b"authorization", b"Bearer guess")]})
@@ -174,7 +176,7 @@ def test_an_application_without_authentication_has_nothing_to_ask() -> None:
     hook.install(Settings.from_environment({}))
     app = fastapi.FastAPI()
     app.build_middleware_stack()
-    (ours,) = app.user_middleware
+    ours, _admission = app.user_middleware
     assert ours.kwargs["verify"] is None
 
 
