@@ -1,0 +1,73 @@
+"""Makes the balancer that the settings ask for."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from agent.balancer.balancer import Balancer, Moved, Stops
+from agent.balancer.config import BalancerConfig, KubernetesConfig
+from agent.balancer.coordinator import Coordinator, NoCoordinator
+from agent.balancer.gate import ReadinessGate
+from agent.balancer.grants import Grants
+from agent.balancer.http_client import JsonClient
+from agent.balancer.kubernetes import KubernetesCoordinator
+from agent.balancer.lease_file import FileCoordinator
+from agent.balancer.webhook import WebhookCoordinator
+from agent.errors import ConfigError
+from agent.policy.types import Policy
+
+
+def balancer_of(
+    config: BalancerConfig, policy: Policy, stops: Stops | None = None, moved: Moved | None = None
+) -> Balancer:
+    """Return the balancer; raises :class:`ConfigError` where Kubernetes is asked for and not there."""
+    gate = None
+    if config.kubernetes.readiness_gate:
+        gate = ReadinessGate(_api(config.kubernetes), _namespace(config.kubernetes))
+    return Balancer(config, policy, Grants(_coordinator(config), gate), stops=stops, moved=moved)
+
+
+def _coordinator(config: BalancerConfig) -> Coordinator:
+    node = config.node or socket.gethostname()
+    if config.mode != "enforce":
+        return NoCoordinator()  # nobody else's share is taken for what is only shown
+    if config.coordinator == "file" and config.lease_directory is not None:
+        return FileCoordinator(config.lease_directory, node, config.share)
+    if config.coordinator == "webhook" and config.webhook.url is not None:
+        hook = config.webhook
+        return WebhookCoordinator(JsonClient(config.webhook.url, hook.token_file, hook.ca_file), node, config.share)
+    if config.coordinator == "kubernetes":
+        there = config.kubernetes
+        return KubernetesCoordinator(
+            _api(there),
+            _namespace(there),
+            there.lease,
+            node,
+            config.share,
+            budget=there.disruption_budget,
+            gated=there.readiness_gate,
+        )
+    return NoCoordinator()
+
+
+def _api(config: KubernetesConfig) -> JsonClient:
+    url = config.url
+    if url is None:
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        if not host:
+            raise ConfigError(
+                "balancer.kubernetes.url: this is no pod (no KUBERNETES_SERVICE_HOST): name the API server"
+            )
+        url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    return JsonClient(url, config.account / "token", config.account / "ca.crt")
+
+
+def _namespace(config: KubernetesConfig) -> str:
+    if config.namespace is not None:
+        return config.namespace
+    file = config.account / "namespace"
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"balancer.kubernetes.namespace: {file}: {error}") from None
