@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
@@ -51,7 +52,8 @@ class EngineReporter:
     """Watches one EngineCore and tells the agent. ``wake`` puts our sentinel into the engine's input queue."""
 
     def __init__(self, engine: Any, settings: Settings, wake: Callable[[], None] | None) -> None:
-        self._engine = engine
+        # The side thread holds us: an engine that is dropped without a shutdown must not be held by its own levers.
+        self._engine = weakref.proxy(engine)
         self._wake = wake
         self._waking = False
         self._guard = Guard()

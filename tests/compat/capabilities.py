@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine_hooks.core.accounts import KVAccounts
+from engine_hooks.core.levers.context import CoreLever, LeverContext
+from engine_hooks.core.levers.registry import LEVERS
+from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
+from engine_hooks.guard import Guard
+from engine_hooks.levers.base import RefusedError
+from engine_hooks.settings import Settings
 from engine_hooks.wire import Support
 
 
@@ -100,6 +106,32 @@ def _process(subject: Subject) -> Any:
     return subject.process
 
 
+class _InAProcess:
+    """An EngineCore with what its class with a busy loop has as well."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject.engine, name, None) or getattr(self._subject.process, name)
+
+
+def _lever(make: type[CoreLever]) -> Callable[[Subject], Support]:
+    def probe(subject: Subject) -> Support:
+        view, guard = SchedulerView(subject.scheduler), Guard()
+        accounts, taps = KVAccounts(view, guard), Taps(subject.scheduler, guard)
+        accounts.main.support = subject.accounts.support  # that of a pool that is watched
+        settings, engine = Settings.from_environment({}), _InAProcess(subject)
+        try:
+            make(LeverContext(engine, subject.scheduler, view, taps, accounts, {}, guard, settings, lambda: 0.0))
+        except RefusedError as refusal:
+            reason = str(refusal).replace(_InAProcess.__name__, subject.process.__name__)
+            return Support(ok=False, reason=reason)
+        return Support(ok=True)
+
+    return probe
+
+
 _NO_SUCH_HOLDER = "nothing: no such holder exists there"
 _NO_LEVER = "that lever"
 
@@ -158,4 +190,10 @@ CAPABILITIES = (
     Capability("lever: abort, client told", _NO_LEVER, _has(_process, "_send_abort_outputs")),
     Capability("lever: pause", _NO_LEVER, _has(_scheduler, "set_pause_state")),
     Capability("lever: release the cache's memory", _NO_LEVER, _has(_process, "release_kv_cache_memory")),
+    # Those that need what no engine of these tests has, a device or a connector, are the same on all versions.
+    *(
+        Capability(f"kvtide lever: {lever.NAME}", _NO_LEVER, _lever(lever))
+        for lever in LEVERS
+        if lever.NAME not in ("trim", "reclaim_delayed")
+    ),
 )

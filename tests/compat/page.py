@@ -31,7 +31,8 @@ aborts and sliding windows must leave the books balanced after each step, a plan
 be counted at once and named exactly, and schedule, outputs and the order of the free queue must be the same as without
 the hooks. Of 0.32.0 the whole server is tested as well (`make test`). No connector and no GPU takes part here.
 
-A row named "lever" says what that vLLM offers an action to work with, not that kvtide has the action.
+A row named "lever" says what that vLLM offers an action to work with; one named "kvtide lever" says whether kvtide's
+own (docs/levers.md) is there. `trim` needs a device and `reclaim_delayed` a connector: no engine here has one.
 """
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine_hooks.core.accounts import KVAccounts
+from engine_hooks.core.levers.before_step import BeforeStep
+from engine_hooks.core.levers.knobs import Knobs
 from engine_hooks.core.observers import Observer
 from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
@@ -17,7 +21,11 @@ from engine_hooks.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class LeverContext:
-    """``engine``: the EngineCore; ``observers`` by their section of the Detail; ``clock``: monotonic seconds."""
+    """``engine``: the EngineCore; ``observers`` by their section of the Detail; ``clock``: monotonic seconds.
+
+    ``now``: the clock of the accounts and the observers, which need not have the same origin. ``knobs`` and
+    ``before_step`` are shared by the levers of one engine.
+    """
 
     engine: Any
     scheduler: Any
@@ -28,6 +36,19 @@ class LeverContext:
     guard: Guard
     settings: Settings
     clock: Callable[[], float]
+    now: Callable[[], float] = time.monotonic
+    knobs: Knobs = field(default_factory=Knobs)
+    before_step: BeforeStep = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "before_step", BeforeStep(self.scheduler, self.guard))
+        if not isinstance(self.engine, weakref.ProxyTypes):
+            # An engine that is dropped without a shutdown must not be kept by what could be done to it.
+            object.__setattr__(self, "engine", weakref.proxy(self.engine))
+
+    def allows(self, lever: str) -> bool:
+        """Whether this process obeys ``lever``. What would cost anything beforehand is set up only then."""
+        return lever in self.settings.levers
 
 
 class CoreLever(Lever, Protocol):
