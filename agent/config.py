@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from agent.addresses import absolute_path, listen_address, parse_listen
+from agent.balancer.config import BalancerConfig
 from agent.errors import ConfigError
 from agent.settings_file import checked, read
 from agent.sources.config import Section, SourcesConfig
@@ -18,35 +19,11 @@ DEFAULT_LISTEN = "127.0.0.1:9477"
 MAX_SOCKET_PATH = 107  # sun_path holds 108 bytes with the ending zero: unix(7)
 
 
-def _absolute_path(path: Path) -> Path:
-    if "\0" in str(path):
-        raise ValueError("must not contain a zero byte")
-    if not path.is_absolute():
-        raise ValueError("must be an absolute path")
-    return path
-
-
 def _socket_path(path: Path) -> Path:
     size = len(str(path).encode())
     if size > MAX_SOCKET_PATH:
         raise ValueError(f"the path has {size} bytes, {MAX_SOCKET_PATH} are allowed; choose a shorter one")
-    return _absolute_path(path)
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT`` (IPv6 in brackets; port 0 takes a free one); raises ValueError."""
-    host, separator, port = text.rpartition(":")
-    if not separator or not port.isdecimal() or int(port) > 65535:
-        raise ValueError("must be HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:9477 or [::1]:9477")
-    host = host.removeprefix("[").removesuffix("]")
-    if host != "localhost":
-        ipaddress.ip_address(host)  # its ValueError says what is wrong
-    return host, int(port)
-
-
-def _listen(text: str) -> str:
-    parse_listen(text)
-    return text
+    return absolute_path(path)
 
 
 class LinkConfig(Section):
@@ -55,7 +32,7 @@ class LinkConfig(Section):
     socket: Annotated[Path, AfterValidator(_socket_path)] = Field(
         DEFAULT_SOCKET, description="Unix socket that the agent binds; engines find it by KVTIDE_SOCKET"
     )
-    key_file: Annotated[Path, AfterValidator(_absolute_path)] | None = Field(
+    key_file: Annotated[Path, AfterValidator(absolute_path)] | None = Field(
         None, description=f"key shared with the engines, made when missing; default: {KEY_NAME} beside the socket"
     )
     mode: int = Field(0o660, ge=0, le=0o777, description="permissions of the socket")
@@ -72,9 +49,10 @@ class LinkConfig(Section):
 class HttpConfig(Section):
     """The agent's HTTP side: metrics, health, state, landing page."""
 
-    listen: Annotated[str, AfterValidator(_listen)] = Field(
+    listen: Annotated[str, AfterValidator(listen_address)] = Field(
         DEFAULT_LISTEN, description="HOST:PORT; port 0 takes a free one"
     )
+    reload: bool = Field(False, description="let POST /-/reload load the policy again; the control socket always may")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -86,7 +64,7 @@ class RecorderConfig(Section):
     """The flight recorder, and what else outlives an agent."""
 
     enabled: bool = Field(True, description="keep judged states on disk, write bundles, remember what is usual")
-    directory: Annotated[Path, AfterValidator(_absolute_path)] = Field(
+    directory: Annotated[Path, AfterValidator(absolute_path)] = Field(
         Path("/var/lib/kvtide"), description="where; what can't be written there is not kept, and the agent goes on"
     )
     full_minutes: float = Field(30.0, ge=1.0, le=1440.0, description="minutes for which every state is kept")
@@ -103,8 +81,10 @@ class AgentConfig(Section):
     http: HttpConfig = HttpConfig()
     sources: SourcesConfig = SourcesConfig()
     recorder: RecorderConfig = RecorderConfig()
+    balancer: BalancerConfig = BalancerConfig()
     policy: str = Field(
-        "default", description="profile (default, textbook) or file of the thresholds to judge by: [policy](policy.md)"
+        "default",
+        description="profile (default, latency, throughput, textbook) or file to judge and act by: [policy](policy.md)",
     )
     gone_after_periods: float = Field(
         3.0, ge=1.0, le=60.0, description="report periods without a word after which an engine's values are dropped"

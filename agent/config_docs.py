@@ -17,7 +17,8 @@ Generated from `agent/config.py` by `make generate`; do not edit.
 
 `kvtide agent --config FILE`; without the option `/etc/kvtide/agent.yaml` is read if it exists. Every key has a default.
 Options (`--socket`, `--key-file`, `--listen`, `--state-directory`, `--policy`) win over the file, and so do
-`KVTIDE_SOCKET`, `KVTIDE_KEY_FILE` and `KVTIDE_STATE_DIRECTORY` in its environment. A key that is not listed here is an
+`KVTIDE_SOCKET`, `KVTIDE_KEY_FILE` and `KVTIDE_STATE_DIRECTORY` in its environment. `KVTIDE_ACTIONS_OFF=1` there lets it
+do nothing, whatever the policy says. A key that is not listed here is an
 error. `kvtide status` finds the agent by `--url` or `KVTIDE_URL`.
 
 | key | default | meaning |
@@ -45,6 +46,8 @@ of ours stops an engine.
 | `KVTIDE_KEY_FILE` | `agent.key` beside the socket | the key shared with the agent |
 | `KVTIDE_AGENT_UIDS` | root and the engine's own user | users (names or uids, comma-separated) who may be the agent |
 | `KVTIDE_ENGINE_NAME` | the served model's name | the value of the `engine` label |
+| `KVTIDE_LEVERS` | none | levers that this process obeys, with commas between them: [levers](levers.md) |
+| `KVTIDE_UPSTREAMS` | none | JSON file of servers that requests may be sent on to: [admission](admission.md) |
 | `KVTIDE_PIN_SECONDS` | 600 | after what time blocks that a connector unknown to us may hold count as leaked |
 | `KVTIDE_PLAIN_IDS` | - | any value but 0, false or no: show ids of requests and sessions, not their hashes |
 | `KVTIDE_SNAPSHOT_DIR` | - | folder for the allocator's segments when an allocation fails: see [torch](torch.md) |

@@ -6,22 +6,31 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 from msgspec.structs import replace
 
+from agent.actions.actions import Actions
+from agent.actions.persons import Persons
+from agent.actions.trigger import PromptTable
+from agent.balancer.wiring import balancer_of
 from agent.config import AgentConfig, HttpConfig
-from agent.engines import EngineTable
+from agent.control.app import build_control
+from agent.control.listen import ControlSocket
+from agent.control.peer import PeerProtocol
 from agent.errors import ConfigError, KvtideError
 from agent.judged import judged
 from agent.judging import LiveJudge
 from agent.link import LinkServer
-from agent.policy.file import choose
-from agent.recorder.kept import baselines_in
+from agent.policy.loaded import LoadedPolicy
+from agent.policy.types import Policy
+from agent.recorder.kept import usuals_in
 from agent.recorder.wiring import recorder_of
 from agent.sources.device.source import DeviceSource
 from agent.sources.host.source import HostSource
@@ -31,6 +40,8 @@ from agent.sources.runner import Sources
 from agent.state import AgentState, Judgement
 from agent.waterfall.build import waterfalls
 from engine_hooks import __version__
+from engine_hooks.levers.orders import ActionResult
+from exporters.agent_check import AgentCheck
 from exporters.http import build_app
 
 logger = logging.getLogger("kvtide.agent")
@@ -38,6 +49,8 @@ logger = logging.getLogger("kvtide.agent")
 TICK_SECONDS = 0.25
 SERVER_SECONDS = 1.0
 READINGS_SECONDS = 1.0  # what the sources have read is looked at and judged so often
+HURRY_SECONDS = 0.2  # the same, while something is about to be acted on
+OFF_VARIABLE = "KVTIDE_ACTIONS_OFF"
 
 
 class Agent:
@@ -45,8 +58,8 @@ class Agent:
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
-        self._table = EngineTable(config.gone_after_periods)
-        self._link = LinkServer(config.link, self._table)
+        self._table = PromptTable(config.gone_after_periods, self._look_soon)
+        self._link = LinkServer(config.link, self._table, heard=self._heard)
         self._sources = Sources(
             sources_of(
                 config.sources,
@@ -56,17 +69,21 @@ class Agent:
                 device_holders=lambda: device_holders(self._looked_at.device) if self._looked_at else None,
             )
         )
-        self._next_readings = 0.0
+        self._next_readings = self._last_look = 0.0
         self._started_at = time.time()
         self._looked_at: AgentState | None = None  # once a second, whether anybody asks for a snapshot or not
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
         kept = config.recorder
-        self._judge = LiveJudge(choose(config.policy), baselines_in(kept.directory) if kept.enabled else None)
+        self._policy = LoadedPolicy(config.policy)
+        self._judge = LiveJudge(self._policy.policy, usuals_in(kept.directory) if kept.enabled else None)
         self._recorder = recorder_of(config.recorder, self._judge)
         self._judgement: Judgement | None = None
+        self._actions = Actions(kept.directory, self._policy.policy, self._link.act, environment=_switched_off())
+        self._balancer = balancer_of(config.balancer, self._policy.policy, stops=lambda _engine: self._actions.off)
         self._not_ready = "starting"
-        self._stop = asyncio.Event()
+        self._stopping = False
+        self._wake = asyncio.Event()
 
     async def run(self, announce: Callable[[str], None]) -> None:
         """Serve until SIGINT or SIGTERM; ``announce`` gets one line once everything is up.
@@ -74,41 +91,56 @@ class Agent:
         Raises :class:`ConfigError` or :class:`KvtideError` before anything runs.
         """
         listener = _listen(self._config.http)
+        balanced = self._config.balancer
+        check = AgentCheck(self._balancer.told, balanced.shared, balanced.own, admin_words=balanced.admin_words)
         try:
+            await check.start()
             self._link.start()
         except BaseException:
             listener.close()
+            await check.close()
             raise
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
-        server = _Server(
-            uvicorn.Config(
-                build_app(self.snapshot, self._recorder.ask if self._recorder else None),
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_graceful_shutdown=2,
-            )
+            loop.add_signal_handler(number, self._end)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        ask = self._recorder.ask if self._recorder else None
+        app = build_app(
+            self.snapshot, ask, self._reload_asked if self._config.http.reload else None, self._balancer.told
         )
+        servers = [(_Server(uvicorn.Config(app, **_SERVING)), listener)]
+        control = ControlSocket(self._config.link)
+        if control.listener is not None:
+            app = build_control(Persons(self._actions), self._reload_asked, build_app(self.snapshot, ask))
+            config = uvicorn.Config(app, http=PeerProtocol, proxy_headers=False, **_SERVING)
+            servers.append((_Server(config), control.listener))
         self._sources.start()
         if self._recorder is not None:
             self._recorder.start()
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        self._actions.start()
+        self._balancer.start()
+        serving = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in servers]
         self._not_ready = ""
         host, port = listener.getsockname()[:2]
         announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         try:
-            while not self._stop.is_set() and not serving.done():
+            while not self._stopping and not any(each.done() for each in serving):
+                self._wake.clear()
                 self._tick()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), TICK_SECONDS)
+                    await asyncio.wait_for(self._wake.wait(), HURRY_SECONDS if self._actions.hurry else TICK_SECONDS)
         finally:
+            # First: load balancers go by what they have heard last.
+            self._balancer.let_go()
+            await check.close()
+            await self._balancer.close()
+            await self._actions.close()
             self._link.close()
             self._sources.close()
-            server.end()
-            await serving
+            for server, _ in servers:
+                server.end()
+            await asyncio.gather(*serving)
+            control.close()
             if self._recorder is not None:
                 self._recorder.close()
 
@@ -141,6 +173,9 @@ class Agent:
             failures=self._table.failures.failures(),
             failure_counts=self._table.failures.counts(now),
             sources=sources,
+            actions=self._actions.state(),
+            policy=self._policy.state,
+            balancer=self._balancer.state,
             waterfalls=waterfalls(devices.gpus, engines, processes, host_pids=pids) if devices else (),
             **readings,
         )
@@ -154,16 +189,50 @@ class Agent:
             self._judge.failed("state", error)
             return
         self._judgement = self._judge.look(state)
+        self._actions.take(replace(state, judgement=self._judgement))
+        try:
+            self._balancer.look(state, self._judgement)
+        except Exception as error:  # weights are full again by themselves when nobody looks
+            self._judge.failed("balancer", error)
         if self._recorder is not None:
             self._recorder.take(state, self._judgement)
+
+    def _heard(self, instance: str, result: ActionResult) -> None:
+        self._actions.heard(instance, result)
+
+    def _look_soon(self) -> None:
+        """Let the next look be at once, though not much sooner than the last one's second is over."""
+        if self._judge.policy.actions.strongest() != "observe":
+            self._next_readings = min(self._next_readings, self._last_look + HURRY_SECONDS)
+            self._wake.set()
+
+    def _end(self) -> None:
+        self._stopping = True
+        self._wake.set()
+
+    def _reload(self) -> str:
+        """Load the policy again; return why it was not taken, empty where it was."""
+        self._table.version += 1
+        return self._policy.reload(self._adopt)
+
+    async def _reload_asked(self) -> str:
+        return self._reload()
+
+    def _adopt(self, policy: Policy) -> None:
+        self._judge.adopt(policy)
+        self._actions.policy = self._balancer.policy = policy
+        if self._recorder is not None:
+            self._recorder.adopt(policy)
 
     def _tick(self) -> None:
         self._link.tick()
         now = time.monotonic()
         self._table.tick(now)
+        self._actions.tick()
         if now >= self._next_readings:
-            self._next_readings = now + READINGS_SECONDS
+            self._last_look = now
             self._look()
+            self._next_readings = now + (HURRY_SECONDS if self._actions.hurry else READINGS_SECONDS)
         problem = self._link.heal()
         if problem != self._not_ready:
             self._not_ready = problem
@@ -172,6 +241,21 @@ class Agent:
                 logger.error("link: %s", problem)
             else:
                 logger.info("link: engines reach this agent again")
+
+
+_SERVING: dict[str, Any] = {
+    "log_level": "warning",
+    "access_log": False,
+    "lifespan": "off",
+    "server_header": False,
+    "timeout_graceful_shutdown": 2,
+}
+
+
+def _switched_off() -> str:
+    """Return why the environment lets nothing be done; empty where it does."""
+    text = os.environ.get(OFF_VARIABLE, "")
+    return "" if text.lower() in ("", "0", "false", "no") else f"{OFF_VARIABLE} in the agent's environment: {text}"
 
 
 class _Server(uvicorn.Server):

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-_OCTAL = "mode"  # a key of this name holds permissions
+_OCTAL = "mode"  # a number of this name holds permissions
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -26,7 +26,8 @@ def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldI
 def rows(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     """Yield a line of a table for each key: the key, its default, its description."""
     for key, field in keys(model, prefix):
-        value = oct(field.default).replace("0o", "0") if key.endswith(f".{_OCTAL}") else field.default
+        octal = key.endswith(f".{_OCTAL}") and isinstance(field.default, int)
+        value = oct(field.default).replace("0o", "0") if octal else field.default
         shown = "-" if value in (None, ()) else f"`{value}`"
         yield f"| `{key}` | {shown} | {field.description} |"
 

@@ -11,7 +11,9 @@ from typing import Literal
 import msgspec
 
 from agent.actions.types import ActionsState
+from agent.balancer.state import BalancerState
 from agent.oom.log import Failure, FailureCount
+from agent.policy.state import PolicyState
 from agent.recorder.state import RecorderState
 from agent.signals.types import NodeSignals, Score
 from agent.sources.base import SourceState
@@ -81,8 +83,8 @@ class Verdict(Value, frozen=True, kw_only=True):
     """A judgement: ``kind`` in the design's list, ``since`` when it began, ``evidence`` in numbers with units.
 
     ``sentence`` is for a person at 3 a.m.; ``remedy`` says what would help, or that nothing would. ``tier``: who has to
-    know. ``ending``: why a resolved one ended, where it is not that the fault went away. ``held``: what it is about
-    can't be seen now, so that nobody knows whether it is still so.
+    know. ``ending``: how a resolved one has ended. ``held``: what it is about can't be seen now, so that nobody knows
+    whether it is still so.
     """
 
     kind: str
@@ -218,8 +220,8 @@ class AgentState(Value, frozen=True, kw_only=True):
     ``sources`` says that one is not up, or has no entry for one that is switched off. ``monotonic``: the moment by the
     clock that never jumps, in seconds; differences between states are taken from it. ``judgement``: what was made of
     the node up to a second ago; engines have their own verdicts, too. ``judge_errors``: how often a detector (or the
-    signals) has failed, by name. ``recorder``: None where it is switched off. ``actions``: None in a recording of
-    before there were any.
+    signals) has failed, by name. ``recorder``: None where it is switched off. ``actions``, ``balancer``, ``policy``:
+    None in a recording of before there were any.
     """
 
     at: float
@@ -243,4 +245,6 @@ class AgentState(Value, frozen=True, kw_only=True):
     judgement: Judgement | None = None
     recorder: RecorderState | None = None
     actions: ActionsState | None = None
+    balancer: BalancerState | None = None
+    policy: PolicyState | None = None
     judge_errors: dict[str, int] = msgspec.field(default_factory=dict)

@@ -20,7 +20,17 @@ from bench.rows import Row, table
 
 RESULT = Path(__file__).parents[1] / "build" / "bench.json"
 # Modules of this package; imported when they run, because vLLM takes its time.
-NAMES = ("audit_pause", "scheduler_path", "beside_vllm", "hook_share", "throughput", "snapshot", "collect", "replay")
+NAMES = (
+    "audit_pause",
+    "scheduler_path",
+    "beside_vllm",
+    "hook_share",
+    "throughput",
+    "snapshot",
+    "collect",
+    "replay",
+    "breach_to_lever",
+)
 
 
 def main() -> int:

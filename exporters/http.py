@@ -1,11 +1,13 @@
-"""The agent's HTTP endpoints. All are read-only; a recording is given to this host alone."""
+"""The agent's HTTP endpoints. All are read-only but for a reload, where the configuration lets it be; a recording is
+given to this host alone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -19,20 +21,25 @@ from starlette.routing import Route
 from agent.state import AgentState
 from exporters.exposition import Exposition
 from exporters.landing import page
+from exporters.readiness import Told, engine_routes
 from exporters.text import CONTENT_TYPE
 
 Snapshot = Callable[[], AgentState]
 Record = Callable[[float], "Future[Path]"]  # seconds to a file that is removed when it was sent
+Reload = Callable[[], Awaitable[str]]  # why the policy was not taken, empty where it was
 
 MOST_MINUTES = 1440.0
 
 _PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
-def build_app(snapshot: Snapshot, record: Record | None = None) -> Starlette:
+def build_app(
+    snapshot: Snapshot, record: Record | None = None, reload: Reload | None = None, told: Told | None = None
+) -> Starlette:
     """Return the ASGI app; ``snapshot`` gives the state as it is now, ``record`` a bundle of what was before.
 
-    ``record`` is None where nothing is recorded.
+    ``record`` is None where nothing is recorded, ``reload`` where the policy may not be loaded again from here;
+    ``told`` says what a load balancer is to give an engine: without it no engine has pages of its own.
     """
     exposition = Exposition()
     recording = asyncio.Lock()
@@ -79,21 +86,33 @@ def build_app(snapshot: Snapshot, record: Record | None = None) -> Starlette:
             path, media_type="application/octet-stream", background=BackgroundTask(path.unlink, missing_ok=True)
         )
 
+    async def reload_policy(request: Request) -> Response:
+        if reload is None:
+            return _refused(403, "not from here (http.reload): use SIGHUP or the control socket")
+        if "origin" in request.headers:
+            return _refused(403, "not from a web page")
+        why = await reload()
+        return _refused(409, f"the policy stays as it was: {why}") if why else PlainTextResponse("reloaded\n")
+
     return Starlette(
         routes=[
             Route("/", landing),
             Route("/metrics", metrics),
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
+            Route("/-/reload", reload_policy, methods=["POST"]),
             Route("/api/v1/state", api_state),
             Route("/api/v1/record", api_record),
+            *(engine_routes(told) if told is not None else ()),
         ]
     )
 
 
 def _is_here(request: Request) -> bool:
-    """Return whether who asks is on this host."""
+    """Return whether who asks is on this host. ``uid:N`` is the agent's own name for a peer on its control socket."""
     try:
+        if request.client is not None and request.client.host.startswith("uid:"):
+            return True
         return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     except ValueError:
         return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import accumulate
 
 from engine_hooks.detail import Histogram
@@ -19,62 +19,83 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Text:
-    """Makes the text of all samples again and again. A series that says what it said last time is not written anew."""
+    """Makes the text of all samples again and again. A series that says what it said last time is not written anew, and
+    of one that says something else only the value is.
+    """
 
     def __init__(self) -> None:
-        # By metric and labels: the last value and its lines. Of the last time only, so it does not grow.
-        self._written: dict[str, dict[tuple[str, ...], tuple[float | Histogram, str]]] = {}
+        # By metric and labels: those of the last time, so it does not grow.
+        self._written: dict[str, dict[tuple[str, ...], _Series]] = {}
 
     def of(self, samples: Iterable[Sample]) -> str:
         """Return the exposition of ``samples``, families in the catalogue's order."""
         by_metric: defaultdict[str, list[Sample]] = defaultdict(list)
         for sample in samples:
             by_metric[sample.metric.name].append(sample)
-        before, self._written = self._written, {}
+        for name in self._written.keys() - by_metric.keys():
+            del self._written[name]
         texts: list[str] = []
-        for metric in CATALOGUE:
-            if found := by_metric.get(metric.name):
-                texts.append(_head(metric))
-                known, written = before.get(metric.name, {}), {}
-                for sample in found:
-                    labels, value = sample.labels, sample.value
-                    entry = known.get(labels)
-                    if entry is None or entry[0] != value:
-                        entry = (value, _series(metric, labels, value))
-                    written[labels] = entry
-                    texts.append(entry[1])
-                self._written[metric.name] = written
-        return "\n".join([*texts, ""])
+        add = texts.append
+        for name, metric in _METRICS.items():
+            found = by_metric.get(name)
+            if found is None:
+                continue
+            add(_HEADS[name])
+            written = self._written.setdefault(name, {})
+            for sample in found:
+                value, series = sample.value, written.get(sample.labels)
+                if series is None:
+                    series = written[sample.labels] = _Series(metric, sample.labels)
+                elif series.value == value:
+                    add(series.text)
+                    continue
+                series.value = value
+                if isinstance(value, Histogram):
+                    series.text = series.of_histogram(value)
+                else:
+                    series.text = f"{series.lead}{float(value)}"
+                add(series.text)
+            if len(written) > len(found):  # some have gone
+                self._written[name] = {sample.labels: written[sample.labels] for sample in found}
+        add("")
+        return "\n".join(texts)
 
 
-def _series(metric: Metric, labels: tuple[str, ...], value: float | Histogram) -> str:
-    names = _template(metric) % tuple(map(_escaped, labels))
-    if isinstance(value, Histogram):
-        return _histogram(metric.name, names, value)
-    return f"{metric.name}{{{names}}} {float(value)}" if names else f"{metric.name} {float(value)}"
+class _Series:
+    """One series as it was written last. ``lead``: what comes before a number; ``names``: its labels with values."""
+
+    __slots__ = ("_bounds", "_form", "_name", "lead", "names", "text", "value")
+
+    def __init__(self, metric: Metric, labels: tuple[str, ...]) -> None:
+        self._name = metric.name
+        self._bounds: tuple[float, ...] | None = None
+        self._form = ""
+        self.names = ",".join(f'{name}="{_escaped(label)}"' for name, label in zip(metric.labels, labels, strict=True))
+        self.lead = f"{metric.name}{{{self.names}}} " if self.names else f"{metric.name} "
+        self.value: float | Histogram | None = None
+        self.text = ""
+
+    def of_histogram(self, value: Histogram) -> str:
+        """Return the lines of a histogram; the bounds are the same each time, as a rule."""
+        if value.bounds != self._bounds:
+            self._bounds, self._form = value.bounds, _form(self._name, self.names, value.bounds)
+        counts = [*map(float, accumulate(value.counts))]
+        return self._form % (*counts, counts[-1], value.sum)
 
 
-def _histogram(name: str, names: str, value: Histogram) -> str:
-    lead = f'{name}_bucket{{{names},le="' if names else f'{name}_bucket{{le="'
-    total = 0
-    lines = []
-    for bound, total in zip(_bounds(value.bounds), accumulate(value.counts), strict=True):
-        lines.append(f'{lead}{bound}"}} {float(total)}')
+def _form(name: str, names: str, bounds: tuple[float, ...]) -> str:
+    """Return the lines of a histogram's series with %s in the place of each value: its buckets, count and sum."""
+    lead = f"{name}_bucket{{{names},le=" if names else f"{name}_bucket{{le="
     braces = f"{{{names}}}" if names else ""
-    lines.append(f"{name}_count{braces} {float(total)}")
-    lines.append(f"{name}_sum{braces} {value.sum}")
-    return "\n".join(lines)
+    lines = [f'{lead}"{bound}"}}' for bound in _bounds(bounds)]
+    return "\n".join(
+        f"{line.replace('%', '%%')} %s" for line in (*lines, f"{name}_count{braces}", f"{name}_sum{braces}")
+    )
 
 
-@cache
 def _head(metric: Metric) -> str:
     text = metric.help.replace("\\", "\\\\").replace("\n", "\\n")
     return f"# HELP {metric.name} {text}\n# TYPE {metric.name} {metric.type}"
-
-
-@cache
-def _template(metric: Metric) -> str:
-    return ",".join(f'{name}="%s"' for name in metric.labels)
 
 
 @lru_cache(maxsize=64)
@@ -85,3 +106,7 @@ def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
 @lru_cache(maxsize=4096)
 def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+_METRICS = {metric.name: metric for metric in CATALOGUE}
+_HEADS = {metric.name: _head(metric) for metric in CATALOGUE}

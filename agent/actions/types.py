@@ -42,7 +42,8 @@ class Plan(Value, frozen=True, kw_only=True):
 
     ``kind``, ``sentence`` and ``evidence`` are the verdict's that asks for it. ``undo`` says how it is taken back.
     ``state_at``: Unix time of the state that it was made from; ``monotonic``: the same moment by the clock that never
-    jumps.
+    jumps. ``rung``: the rule that made it, empty for a person's. ``amends``: the action in force whose arguments it
+    changes; it has no lease of its own then.
     """
 
     lever: str
@@ -57,6 +58,8 @@ class Plan(Value, frozen=True, kw_only=True):
     lease_seconds: float
     state_at: float
     monotonic: float
+    rung: str = ""
+    amends: str = ""
 
 
 class Refusal(Value, frozen=True, kw_only=True):
@@ -88,18 +91,23 @@ REFUSALS = (
 
 
 class Outcome(Value, frozen=True, kw_only=True):
-    """What one process answered. ``code``: see :data:`engine_hooks.levers.orders.CODES`."""
+    """What one process answered. ``code``: see :data:`engine_hooks.levers.orders.CODES`; no_answer, not_here where it
+    said nothing. ``in_force``: it keeps a lease on it.
+    """
 
     target: str
     code: str
     detail: str
     effect: dict[str, int | float]
+    in_force: bool = False
 
 
 class Action(Value, frozen=True, kw_only=True):
     """An action, as the journal has it now. Times are Unix seconds; ``by``: agent, or the person who asked.
 
-    ``before`` and ``after``: the expected signal when it was sent and when it was looked at again.
+    ``before`` and ``after``: the expected signal when it was sent and when it was looked at again. ``until``: when a
+    person's order ends, None where it stands until it is undone. ``replaced``: the arguments that were in force before,
+    where it has changed those of another action.
     """
 
     id: str
@@ -114,6 +122,8 @@ class Action(Value, frozen=True, kw_only=True):
     after: float | None = None
     verified: Verified = "not_yet"
     reason: str = ""
+    until: float | None = None
+    replaced: dict[str, Argument] | None = None
 
 
 class BreakerState(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.cli import agent, backtest, policy, record, replay, simulate, snapshot, status
+from agent.cli import actions, agent, backtest, policy, record, replay, simulate, snapshot, status
 from agent.errors import KvtideError
 from agent.plain import plain, plain_lines
 from engine_hooks import __version__
@@ -38,6 +38,7 @@ app.command("record")(record.record)
 app.command("backtest")(backtest.backtest)
 app.command("simulate")(simulate.simulate)
 app.add_typer(policy.app, name="policy")
+app.add_typer(actions.app, name="actions")
 
 
 def _say_version(wanted: bool) -> None:

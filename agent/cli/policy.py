@@ -9,9 +9,9 @@ import typer
 
 from agent.errors import ConfigError
 
-app = typer.Typer(help="Show the thresholds that verdicts are made by, or check a file of them.", no_args_is_help=True)
+app = typer.Typer(help="Show what verdicts and actions go by, explain it, or check a file of it.", no_args_is_help=True)
 
-_PROFILE = typer.Option(metavar="NAME", help="default or textbook: what the thresholds are held against.")
+_PROFILE = typer.Option(metavar="NAME", help="default, latency, throughput or textbook.")
 
 
 @app.command()
@@ -48,3 +48,46 @@ def check(file: Annotated[Path, typer.Argument(help="The policy file.")]) -> Non
     typer.echo(f"{plain(str(file))}: right; profile {policy.profile}, {count_of(len(changed), 'key')} changed")
     for key, (here, there) in changed.items():
         typer.echo(plain(f"  {key}: {here} (profile: {there})"))
+
+
+@app.command()
+def explain(
+    key: Annotated[
+        str | None, typer.Argument(help="A key such as actions.breaches; without one, all are listed.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(metavar="PROFILE|FILE", help="Whose value is told: a profile or a policy file.")
+    ] = "default",
+) -> None:
+    """Tell what a key does, what may be there, what it is and where from, and who reads it.
+
+    Examples: kvtide policy explain actions.budget_per_hour; kvtide policy explain use.page_ratio --policy latency
+    """
+    from agent.plain import plain
+    from agent.policy.explain import all_keys, explained
+    from agent.policy.file import PROFILES, choose
+    from agent.settings_file import read
+
+    chosen = choose(policy)
+    if key is None:
+        for name, field in all_keys().items():
+            typer.echo(f"{name}: {field.description}")
+        return
+    given = {"profile": policy} if policy in PROFILES else read(Path(policy))
+    told = explained(key, chosen, given, policy)
+    typer.echo(f"{told.key}: {told.does}")
+    typer.echo(f"  value:   {plain(str(told.value))} (from: {plain(told.source)})")
+    typer.echo(f"  default: {told.default}")
+    typer.echo(f"  allowed: {told.allowed}")
+    typer.echo(f"  read by: {', '.join(told.readers)}")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of a policy file, for editors and checks.
+
+    Example: kvtide policy schema > kvtide-policy.schema.json
+    """
+    from agent.policy.explain import schema as of_the_file
+
+    typer.echo(of_the_file())

@@ -1,45 +1,23 @@
 """Every threshold, in one value. Ratios are 0..1, rates are shares of the pool (or of the memory) a minute.
 
-The numbers are the incident write-ups' (DESIGN section 7) and the same in both profiles. What differs is what they are
-held against: ``textbook`` judges use and growth alone, as the write-ups do; ``default`` asks for harm, for growth that
-nobody explains, or for a forecast that is short.
+The numbers are the incident write-ups' (DESIGN section 7). ``textbook`` has the same numbers as ``default`` and judges
+use and growth alone, as the write-ups do; ``default`` asks for harm, for growth that nobody explains, or for a forecast
+that is short. ``latency`` and ``throughput`` judge as the default does, by numbers of their own: see
+:mod:`agent.policy.profiles`.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import ClassVar, Literal, Self
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
-from agent.settings_file import OUT_OF_ORDER
+from agent.policy.actions import ActionsPolicy
+from agent.policy.admission import AdmissionPolicy
+from agent.policy.profiles import with_overrides
+from agent.policy.section import Section as Section  # noqa: PLC0414
 
-Profile = Literal["default", "textbook"]
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, text is no number, values do not change.
-
-    ``ascending``: keys whose values must not fall in this order, such as what warns and what pages.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-    ascending: ClassVar[tuple[tuple[str, ...], ...]] = ()
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        for keys in self.ascending:
-            for lower, upper in pairwise(keys):
-                low, high = getattr(self, lower), getattr(self, upper)
-                if low > high:
-                    # A problem of its own, so that the message can name a key that was set, and its value.
-                    if lower in self.model_fields_set:
-                        told = {"key": lower, "value": low, "side": "above", "other": upper, "bound": high}
-                    else:
-                        told = {"key": upper, "value": high, "side": "below", "other": lower, "bound": low}
-                    raise PydanticCustomError(OUT_OF_ORDER, "must not be {side} {other}, which is {bound}", told)
-        return self
+Profile = Literal["default", "latency", "throughput", "textbook"]
 
 
 class UsePolicy(Section):
@@ -195,7 +173,9 @@ class ScorePolicy(Section):
 class Policy(Section):
     """All thresholds. ``profile``: what they are held against, see the module."""
 
-    profile: Profile = Field("default", description="default asks for harm; textbook judges the numbers alone")
+    profile: Profile = Field(
+        "default", description="default asks for harm, latency sooner, throughput later; textbook: the numbers alone"
+    )
     use: UsePolicy = UsePolicy()
     growth: GrowthPolicy = GrowthPolicy()
     host: HostPolicy = HostPolicy()
@@ -205,7 +185,15 @@ class Policy(Section):
     tenants: TenantPolicy = TenantPolicy()
     residue: ResiduePolicy = ResiduePolicy()
     score: ScorePolicy = ScorePolicy()
+    actions: ActionsPolicy = ActionsPolicy()
+    admission: AdmissionPolicy = AdmissionPolicy()
     fp8_factor: float = Field(0.85, gt=0, le=1, description="times each threshold of use with FP8 KV or weights")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_profile(cls, data: Any) -> Any:
+        """Let the profile say what the file does not."""
+        return with_overrides(data)
 
 
 DEFAULT = Policy()

@@ -8,9 +8,11 @@ in :data:`_SUBJECTS`.
 from __future__ import annotations
 
 from exporters.catalogue import (
+    actions,
     agent,
     allocation,
     allocator,
+    balancer,
     device,
     driver_calls,
     encoder,
@@ -37,9 +39,11 @@ from exporters.catalogue import (
     waterfall,
     work,
 )
+from exporters.catalogue.actions import *
 from exporters.catalogue.agent import *
 from exporters.catalogue.allocation import *
 from exporters.catalogue.allocator import *
+from exporters.catalogue.balancer import *
 from exporters.catalogue.base import Metric as Metric
 from exporters.catalogue.device import *
 from exporters.catalogue.driver_calls import *
@@ -96,6 +100,8 @@ _SUBJECTS = (
     scores,
     verdicts,
     recorder,
+    balancer,
+    actions,
 )
 
 CATALOGUE: tuple[Metric, ...] = tuple(

@@ -6,9 +6,11 @@ Adding one: a file with ``collect``, a line in :data:`COLLECTORS`, its metrics i
 from __future__ import annotations
 
 from exporters.collectors import (
+    actions,
     agent,
     allocation,
     allocator,
+    balancer,
     delayed,
     device,
     driver_calls,
@@ -72,4 +74,6 @@ COLLECTORS: tuple[Collect, ...] = (
     scores.collect,
     verdicts.collect,
     recorder.collect,
+    balancer.collect,
+    actions.collect,
 )

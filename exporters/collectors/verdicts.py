@@ -15,7 +15,10 @@ _URGENCY = {tier: -number for number, tier in enumerate(get_args(Tier))}
 
 
 def collect(state: AgentState) -> Iterator[Sample]:
-    """Yield the most urgent verdicts, and how many there are of each phase and tier."""
+    """Yield the most urgent verdicts, which of them can't be seen now, and how many there are of each phase and tier.
+
+    One that can't be seen is not known to have ended: without its series an alert on it would resolve.
+    """
     if state.judgement is None:
         return
     verdicts = state.judgement.verdicts
@@ -23,25 +26,13 @@ def collect(state: AgentState) -> Iterator[Sample]:
     for phase in get_args(VerdictPhase):
         for tier in get_args(Tier):
             yield Sample(c.VERDICTS, (phase, tier), counts[phase, tier])
-    seen = sorted((each for each in verdicts if not each.held), key=_urgency)
-    for verdict in seen[:MOST_VERDICTS]:
+    for verdict in sorted(verdicts, key=_urgency)[:MOST_VERDICTS]:
         about = verdict.subject
-        yield Sample(
-            c.VERDICT,
-            (
-                about.scope,
-                about.engine,
-                about.tenant,
-                about.gpu,
-                about.process,
-                about.source,
-                verdict.kind,
-                verdict.phase,
-                verdict.tier,
-            ),
-            1,
-        )
+        labels = (about.scope, about.engine, about.tenant, about.gpu, about.process, about.source, verdict.kind)
+        yield Sample(c.VERDICT, (*labels, verdict.phase, verdict.tier), 1)
+        if verdict.held:
+            yield Sample(c.VERDICT_HELD, labels, 1)
 
 
-def _urgency(verdict: Verdict) -> tuple[bool, int]:
-    return verdict.phase == "resolved", _URGENCY[verdict.tier]
+def _urgency(verdict: Verdict) -> tuple[bool, int, bool]:
+    return verdict.phase == "resolved", _URGENCY[verdict.tier], verdict.held

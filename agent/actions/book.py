@@ -1,0 +1,193 @@
+"""What has been done, in memory as in the journal: actions, breaker, vetoes, counts. On the agent's loop."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from agent.actions.errors import JournalError
+from agent.actions.journal_file import Refused
+from agent.actions.memory import Key
+from agent.actions.types import LIVE_PHASES, Action, ActionCount, BreakerState, Phase, Plan, Refusal
+from agent.actions.vetoes import Veto
+from agent.actions.writing import JournalThread
+
+logger = logging.getLogger("kvtide.actions")
+
+MOST_ACTIONS = 512  # in memory; what has not ended is beside that
+SHOWN = 32
+MOST_VETOES = 64
+PROBE_SECONDS = 10.0  # a journal that could not be written is tried again so often
+
+T = TypeVar("T")
+
+BREAKER, BUDGET, VETOES, OFF, PROBE = "breaker", "budget_since", "vetoes", "off", "probe"
+
+
+class Book:
+    """``wall``: Unix seconds. Each change is in memory at once and goes to the journal in order."""
+
+    def __init__(self, journal: JournalThread, wall: Callable[[], float]) -> None:
+        self.journal = journal
+        self._wall = wall
+        self.actions: dict[str, Action] = {}  # oldest first
+        self.breaker = BreakerState()
+        self.budget_since = 0.0
+        self.vetoes: tuple[Veto, ...] = ()
+        self.off = ""  # by a person, on this node
+        self._done: Counter[tuple[str, str]] = Counter()
+        self._refused: Counter[tuple[str, str]] = Counter()
+        self._told: dict[tuple[Key, str], str] = {}
+        self._next_probe = 0.0
+
+    # -- actions ----------------------------------------------------------------------------------------------------
+
+    def live(self) -> tuple[Action, ...]:
+        """Return the actions that have not ended, oldest first."""
+        return tuple(each for each in self.actions.values() if each.phase in LIVE_PHASES)
+
+    def recent(self) -> tuple[Action, ...]:
+        """Return all that is remembered, oldest first."""
+        return tuple(self.actions.values())
+
+    async def intend(self, action: Action, seconds: float) -> None:
+        """Write the intent; when this returns it is on the disk. Raises :class:`JournalError`."""
+        await self.journal.intend(action, seconds)
+        self._take(action)
+
+    def set(self, action: Action, phase: Phase | None = None, reason: str | None = None) -> Action:
+        """Take an action as it is now, in another phase where one is given; return it."""
+        phase = phase or action.phase
+        text = action.reason if reason is None else reason
+        now = replace(action, phase=phase, reason=text, changed=self._wall())
+        self.journal.put(now)
+        before = self.actions.get(now.id)
+        self._take(now)
+        if before is None or before.phase != phase:
+            logger.info(
+                "action %s: %s on %s: %s%s", now.id, now.plan.lever, now.plan.subject, phase, text and f": {text}"
+            )
+            if phase not in LIVE_PHASES:
+                self._done[now.plan.lever, phase] += 1
+        return now
+
+    def _take(self, action: Action) -> None:
+        self.actions[action.id] = action
+        ended = [each.id for each in self.actions.values() if each.phase not in LIVE_PHASES]
+        for old in islice(ended, max(0, len(ended) - MOST_ACTIONS)):
+            del self.actions[old]
+
+    # -- refusals ---------------------------------------------------------------------------------------------------
+
+    def refused(self, plan: Plan, refusal: Refusal) -> None:
+        """Count and write a refusal, once while the reason for it stays the same."""
+        key = ((plan.kind, plan.subject), plan.lever)
+        if self._told.get(key) == refusal.code:
+            return
+        self._told[key] = refusal.code
+        self._refused[plan.lever, refusal.code] += 1
+        self.journal.refuse(
+            Refused(
+                at=self._wall(),
+                lever=plan.lever,
+                engine=plan.subject.engine,
+                kind=plan.kind,
+                code=refusal.code,
+                text=refusal.text,
+            )
+        )
+
+    def asked_for(self, keys: Iterable[tuple[Key, str]]) -> None:
+        """Forget the refusals of what nobody plans any more."""
+        kept = set(keys)
+        self._told = {key: code for key, code in self._told.items() if key in kept}
+
+    # -- breaker, vetoes, switch ------------------------------------------------------------------------------------
+
+    def failed(self, reason: str, most: int) -> None:
+        """Count an action that failed or did not help; ``most`` of them in a row open the breaker."""
+        failures = self.breaker.failures + 1
+        self._set_breaker(replace(self.breaker, failures=failures))
+        if failures >= most:
+            self.open_breaker(f"{failures} in a row failed or did not help, the last: {reason}")
+
+    def helped(self) -> None:
+        """An action helped: failures are counted anew."""
+        if self.breaker.failures:
+            self._set_breaker(replace(self.breaker, failures=0))
+
+    def open_breaker(self, reason: str) -> None:
+        """Let nothing be done any more until a person closes it."""
+        if not self.breaker.open:
+            logger.error("the breaker is open: %s; close it with: kvtide actions close-breaker", reason)
+            self._set_breaker(replace(self.breaker, open=True, since=self._wall(), reason=reason))
+
+    def close_breaker(self, by: str) -> bool:
+        """Close it, with a new budget; return whether it was open."""
+        was = self.breaker.open
+        logger.info("the breaker is closed by %s", by)
+        self._set_breaker(BreakerState())
+        self.budget_since = self._wall()
+        self.journal.keep(BUDGET, msgspec.json.encode(self.budget_since))
+        return was
+
+    def _set_breaker(self, breaker: BreakerState) -> None:
+        self.breaker = breaker
+        self.journal.keep(BREAKER, msgspec.json.encode(breaker))
+
+    def veto(self, veto: Veto) -> None:
+        """Add a veto; the oldest goes where there are too many."""
+        now = self._wall()
+        others = [
+            each for each in self.vetoes if each.until > now and (each.lever, each.engine) != (veto.lever, veto.engine)
+        ]
+        self.vetoes = (*others, veto)[-MOST_VETOES:]
+        self.journal.keep(VETOES, msgspec.json.encode(self.vetoes))
+
+    def switch(self, off: str) -> None:
+        """Switch actions off on this node, with a reason; or on, with none."""
+        self.off = off
+        self.journal.keep(OFF, msgspec.json.encode(off))
+
+    # -- beginning and going on -------------------------------------------------------------------------------------
+
+    async def open(self, seconds: float) -> None:
+        """Take what an agent before this one has left. Raises :class:`JournalError`."""
+        kept = await self.journal.read(seconds)
+        try:
+            self.breaker = _fact(kept.facts, BREAKER, BreakerState, self.breaker)
+            self.budget_since = _fact(kept.facts, BUDGET, float, self.budget_since)
+            self.vetoes = _fact(kept.facts, VETOES, tuple[Veto, ...], self.vetoes)
+            self.off = _fact(kept.facts, OFF, str, self.off)
+        except msgspec.MsgspecError as error:
+            raise JournalError(f"the journal's facts can't be read: {error}") from None
+        known = {each.id for each in kept.actions}
+        newer = [each for each in self.actions.values() if each.id not in known]
+        self.actions = {each.id: each for each in [*reversed(kept.actions), *newer]}
+
+    def tick(self, monotonic: float) -> None:
+        """Try a journal again that could not be written."""
+        if self.journal.problem and monotonic >= self._next_probe:
+            self._next_probe = monotonic + PROBE_SECONDS
+            for action in self.live():  # what has changed meanwhile may not be on the disk
+                self.journal.put(action)
+            self.journal.keep(PROBE, b"1")
+
+    def counts(self) -> tuple[tuple[ActionCount, ...], tuple[ActionCount, ...]]:
+        """Return how many were refused by why, and how many ended how."""
+        refused, done = (
+            tuple(ActionCount(lever=lever, code=code, count=count) for (lever, code), count in sorted(each.items()))
+            for each in (self._refused, self._done)
+        )
+        return refused, done
+
+
+def _fact(facts: dict[str, bytes], name: str, kind: type[T], default: T) -> T:
+    body = facts.get(name)
+    return default if body is None else msgspec.json.decode(body, type=kind)

@@ -1,0 +1,143 @@
+"""What persons order: an action now, one taken back, a veto, the switch, the breaker. The journal has who it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from agent.actions.actions import Actions
+from agent.actions.executor import new_action
+from agent.actions.measure import engine_of
+from agent.actions.planner import in_force_on
+from agent.actions.processes import targets_of
+from agent.actions.safety import refusal_of
+from agent.actions.types import LIVE_PHASES, Action, Plan
+from agent.actions.vetoes import ANY, Veto
+from agent.errors import KvtideError
+from agent.policy.actions import LEVERS
+from agent.subject import Subject
+from engine_hooks.levers.orders import Argument, Arguments
+
+WAIT_SECONDS = 10.0  # for what is being done on the same engine
+MOST_MINUTES = 7 * 24 * 60.0
+KIND = "person"
+OWN_LEVERS = frozenset({"weight"})  # of the agent itself: there is no engine to be asked
+
+
+class OrderError(KvtideError):
+    """A person asked for what can't be done; the text says why."""
+
+
+class UnknownError(OrderError):
+    """There is nothing of this name."""
+
+
+class Persons:
+    """Every method raises :class:`OrderError`. ``by``: who asks."""
+
+    def __init__(self, actions: Actions) -> None:
+        self._actions = actions
+        self._book = actions.book
+
+    async def order(
+        self,
+        lever: str,
+        engine: str,
+        arguments: Mapping[str, Argument],
+        *,
+        by: str,
+        minutes: float | None = None,
+        attempt: bool = False,
+        why: str = "",
+    ) -> Action:
+        """Pull a lever on an engine now; where it is in force already, its arguments are changed.
+
+        ``minutes``: for how long; None: until it is undone. ``attempt``: only ask what it would do.
+        """
+        if lever not in LEVERS or lever in OWN_LEVERS:
+            known = ", ".join(each for each in LEVERS if each not in OWN_LEVERS)
+            raise OrderError(f"lever: {lever!r}: must be one of {known}")
+        if minutes is not None and not 0 < minutes <= MOST_MINUTES:
+            raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
+        try:
+            told: Arguments = msgspec.convert(dict(arguments), Arguments)
+        except msgspec.ValidationError as error:
+            raise OrderError(f"arguments: {error}") from None
+        await self._free(engine)
+        state = self._actions.looked_at
+        found = engine_of(state, Subject(scope="engine", engine=engine)) if state is not None else None
+        if state is None or found is None:
+            known = ", ".join(each.engine for each in state.engines) if state is not None else ""
+            raise UnknownError(f"engine: {engine!r}: there is no such engine here; there are: {known or 'none'}")
+        held = in_force_on(engine, self._book.live()).get(lever) if not attempt else None
+        plan = Plan(
+            lever=lever,
+            subject=Subject(scope="engine", engine=engine),
+            targets=held.plan.targets if held else targets_of(state, found, lever),
+            arguments=told,
+            kind=KIND,
+            sentence=why or f"{by} asked for it",
+            evidence={},
+            expected=None,
+            undo=f"kvtide actions undo, or by itself {f'after {minutes:g} min' if minutes else 'never'}",
+            lease_seconds=self._actions.policy.actions.lease_seconds,
+            state_at=state.at,
+            monotonic=state.monotonic,
+            amends=held.id if held else "",
+        )
+        refusal = refusal_of(self._actions.question(plan, state, by_person=True))
+        if refusal is not None:
+            self._book.refused(plan, refusal)
+            raise OrderError(f"{refusal.code}: {refusal.text}")
+        now = self._actions.wall()
+        until = now + 60.0 * minutes if minutes is not None else None
+        action = new_action(plan, "dry-run" if attempt else "enforce", now, None, by=by, until=until)
+        done: Action | None = await self._actions.tasks.begin(engine, self._actions.run(action), action)
+        if done is None:
+            raise OrderError(f"journal: {self._actions.not_written or 'see the log'}")
+        return done
+
+    async def undo(self, action: str, *, by: str) -> Action:
+        """Take back an action that is in force, now and not step by step."""
+        found = self._book.actions.get(action)
+        if found is None:
+            raise UnknownError(f"action: {action!r}: is not known")
+        await self._free(found.plan.subject.engine)
+        found = self._book.actions[action]
+        if found.phase not in LIVE_PHASES:
+            raise OrderError(f"action {action}: is not in force: {found.phase}{found.reason and f' ({found.reason})'}")
+        engine = found.plan.subject.engine
+        done: Action | None = await self._actions.tasks.begin(
+            engine, self._actions.executor.undo(found, f"undone by {by}")
+        )
+        if done is None:
+            raise OrderError("it went wrong: see the log")
+        return done
+
+    def veto(self, lever: str, engine: str, minutes: float, *, by: str) -> Veto:
+        """Keep the agent from pulling a lever on an engine (``*``: any) for so long; what it has in force ends."""
+        if lever != ANY and lever not in LEVERS:
+            raise OrderError(f"lever: {lever!r}: must be * or one of {', '.join(LEVERS)}")
+        if not 0 < minutes <= MOST_MINUTES:
+            raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
+        veto = Veto(lever=lever, engine=engine, until=self._actions.wall() + 60.0 * minutes, by=by)
+        self._book.veto(veto)
+        return veto
+
+    def close_breaker(self, *, by: str) -> bool:
+        """Close the breaker, with a new budget; return whether it was open."""
+        return self._book.close_breaker(by)
+
+    def switch(self, *, on: bool, by: str, why: str = "") -> None:
+        """Switch acting on or off on this node. Off: all that is in force is taken back, persons' orders, too."""
+        self._book.switch("" if on else f"switched off by {by}{why and f': {why}'}")
+
+    async def _free(self, engine: str) -> None:
+        """Wait until nothing is being done on an engine."""
+        deadline = self._actions.clock() + WAIT_SECONDS
+        while self._actions.tasks.busy(engine):
+            if self._actions.clock() >= deadline:
+                raise OrderError(f"busy: something is being done on {engine}; try again")
+            await asyncio.sleep(0.02)

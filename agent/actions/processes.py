@@ -1,0 +1,60 @@
+"""The processes of an engine that an order may go to, and what each of them says that it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from agent.state import AgentState, EngineState
+from engine_hooks.levers.orders import LeaseRow, LeverRow
+from engine_hooks.members import FRONTEND
+
+# In front of all data-parallel ranks at once, or of no use on one rank alone: ranks wait for each other.
+OF_ALL_RANKS = frozenset({"admission", "pause", "reset_prefix"})
+
+
+class Process(NamedTuple):
+    """``role``: core, or the member's. ``up``: it reports. ``age_seconds``: since it was last heard."""
+
+    instance: str
+    role: str
+    rank: int
+    up: bool
+    age_seconds: float | None
+    levers: tuple[LeverRow, ...]
+    in_force: tuple[LeaseRow, ...]
+
+    def row(self, lever: str) -> LeverRow | None:
+        """What it says of a lever; None where it has never heard of it."""
+        return next((row for row in self.levers if row.lever == lever), None)
+
+
+def processes_of(engine: EngineState) -> Iterator[Process]:
+    """Yield an engine core and its members."""
+    live = engine.phase == "live"
+    yield Process(engine.instance, "core", engine.rank, live, engine.report_age_seconds, engine.levers, engine.in_force)
+    for member in engine.members:
+        age = member.heard_age_seconds
+        yield Process(member.instance, member.role, member.rank, member.up, age, member.levers, member.in_force)
+
+
+def all_processes(state: AgentState) -> dict[str, Process]:
+    """Return every process that orders can be addressed to, by its instance."""
+    return {each.instance: each for engine in state.engines for each in processes_of(engine)}
+
+
+def targets_of(state: AgentState, engine: EngineState, lever: str) -> tuple[str, ...]:
+    """Return the processes that must all pull ``lever``: those of this engine that have it.
+
+    Of its front ends all, where one has it: a quota that only some of them know is none. Empty: none has it.
+    """
+    ranks = [engine]
+    if lever in OF_ALL_RANKS:
+        ranks = [each for each in state.engines if each.engine_id == engine.engine_id and each.host == engine.host]
+    found = [each for rank in ranks for each in processes_of(rank)]
+    having = {each.role for each in found if each.row(lever) is not None}
+    if not having:
+        return ()
+    if FRONTEND in having:
+        return tuple(each.instance for each in found if each.role == FRONTEND and each.up)
+    return tuple(each.instance for each in found if each.row(lever) is not None)

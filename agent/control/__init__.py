@@ -1,0 +1,1 @@
+"""The control socket: what persons may order, beside all that is read."""

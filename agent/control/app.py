@@ -1,0 +1,141 @@
+"""What can be ordered over the control socket. Beside that it serves all that the agent's HTTP side does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from agent.actions.persons import OrderError, Persons, UnknownError
+from agent.control.peer import PREFIX, name_of
+from engine_hooks.levers.orders import Arguments
+
+MOST_BYTES = 1 << 20
+
+B = TypeVar("B")
+
+Reload = Callable[[], Awaitable[str]]  # why the policy was not taken, empty where it was
+
+
+class OrderBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``minutes``: for how long, None: until it is undone. ``attempt``: only ask what it would do."""
+
+    lever: str
+    engine: str
+    arguments: Arguments = {}
+    minutes: float | None = None
+    attempt: bool = False
+    why: str = ""
+
+
+class VetoBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``*``: any lever, any engine."""
+
+    lever: str
+    engine: str = "*"
+    minutes: float = 60.0
+
+
+class WhyBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Why somebody does it."""
+
+    why: str = ""
+
+
+class BadBodyError(Exception):
+    """What was sent is not what is needed; the text says why."""
+
+
+def build_control(persons: Persons, reload: Reload, reading: ASGIApp) -> Starlette:
+    """Return the app. ``reading`` serves everything else."""
+
+    async def order(request: Request) -> Any:
+        body = await _body(request, OrderBody)
+        return await persons.order(
+            body.lever,
+            body.engine,
+            body.arguments,
+            by=_who(request),
+            minutes=body.minutes,
+            attempt=body.attempt,
+            why=body.why,
+        )
+
+    async def undo(request: Request) -> Any:
+        return await persons.undo(request.path_params["action"], by=_who(request))
+
+    async def veto(request: Request) -> Any:
+        body = await _body(request, VetoBody)
+        return persons.veto(body.lever, body.engine, body.minutes, by=_who(request))
+
+    async def close_breaker(request: Request) -> Any:
+        return {"was_open": persons.close_breaker(by=_who(request))}
+
+    async def off(request: Request) -> Any:
+        body = await _body(request, WhyBody)
+        persons.switch(on=False, by=_who(request), why=body.why)
+        return {"on": False}
+
+    async def on(request: Request) -> Any:
+        persons.switch(on=True, by=_who(request))
+        return {"on": True}
+
+    async def reload_policy(_request: Request) -> Any:
+        why = await reload()
+        if why:
+            raise OrderError(f"the policy stays as it was: {why}")
+        return {"reloaded": True}
+
+    posts: dict[str, Callable[[Request], Awaitable[Any]]] = {
+        "/api/v1/orders": order,
+        "/api/v1/actions/{action}/undo": undo,
+        "/api/v1/veto": veto,
+        "/api/v1/breaker/close": close_breaker,
+        "/api/v1/off": off,
+        "/api/v1/on": on,
+        "/-/reload": reload_policy,
+    }
+    routes = [Route(path, _answered(answer), methods=["POST"]) for path, answer in posts.items()]
+    return Starlette(routes=[*routes, Mount("/", app=reading)])
+
+
+def _answered(answer: Callable[[Request], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+    async def respond(request: Request) -> Response:
+        try:
+            return _json(await answer(request))
+        except BadBodyError as error:
+            return _json({"error": str(error)}, 400)
+        except UnknownError as error:
+            return _json({"error": str(error)}, 404)
+        except OrderError as error:
+            return _json({"error": str(error)}, 409)
+
+    return respond
+
+
+async def _body(request: Request, kind: type[B]) -> B:
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MOST_BYTES:
+            raise BadBodyError("the body is too large")
+        parts.append(part)
+    try:
+        return msgspec.json.decode(b"".join(parts) or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadBodyError(str(error)) from None
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+def _who(request: Request) -> str:
+    host = request.client.host if request.client is not None else ""
+    return name_of(int(host.removeprefix(PREFIX))) if host.startswith(PREFIX) else "a person"

@@ -1,0 +1,81 @@
+"""One plan on several processes: all of them or none."""
+
+from __future__ import annotations
+
+from agent.actions.executor import new_action
+from agent.policy.types import Policy
+from agent.signals.types import NodeSignals, TenantSignals
+from tests.unit.actions.conftest import MakeRig
+from tests.unit.actions.rig import Rig, Rules, policy, short
+from tests.unit.actions.test_safety import plan
+
+TENANTS = NodeSignals(tenants=(TenantSignals(engine="m", tenant="acme", share_ratio=0.6),))
+
+
+def rules() -> Rules:
+    return Rules("admission", "")
+
+
+async def two_servers(make_rig: MakeRig, chosen: Policy | None = None) -> Rig:
+    rig = await make_rig(chosen, levers={})
+    for name in ("f1", "f2"):
+        await rig.add(instance=name, role="frontend", levers={"admission": rules()})
+    rig.signals = TENANTS
+    return rig
+
+
+async def test_all_api_servers_get_the_same_rules(make_rig: MakeRig) -> None:
+    rig = await two_servers(make_rig)
+    await rig.seconds(1, short(), detail=None)
+    (found,) = rig.done
+    assert (found.plan.lever, found.phase, found.plan.targets) == ("admission", "in_force", ("f1", "f2"))
+    assert [each.desk.in_force()[0].arguments for each in rig.processes[1:]] == [{"quotas": {"acme": 250}}] * 2
+
+
+async def test_one_that_refuses_keeps_all_from_it(make_rig: MakeRig) -> None:
+    rig = await two_servers(make_rig)
+    rig.processes[2].levers["admission"].fails = ValueError("no")
+    await rig.seconds(1, short())
+    (found,) = rig.done
+    assert found.phase == "failed"
+    assert [each.code for each in found.outcomes] == ["done", "failed"]
+    assert not any(each.desk.in_force() for each in rig.processes)
+
+
+async def test_one_that_does_not_answer_is_undone_too(make_rig: MakeRig) -> None:
+    rig = await two_servers(make_rig, policy(answer_seconds=0.2))
+    silent = rig.processes[2]
+    silent.silent = True
+    await rig.seconds(1, short())
+    (found,) = rig.done
+    assert found.phase == "failed"
+    assert found.outcomes[1].code == "no_answer"
+    assert [order.op for order in silent.orders] == ["apply", "undo"]
+    assert not rig.processes[1].desk.in_force()
+
+
+async def test_one_that_is_gone_ends_it_for_all(make_rig: MakeRig) -> None:
+    rig = await two_servers(make_rig)
+    await rig.seconds(1, short())
+    rig.processes.pop().close()
+    await rig.connected()
+    await rig.seconds(1, short(tier="note"))
+    (found,) = rig.done
+    assert (found.phase, found.reason) == ("lost", "process f2 is gone")
+    assert not rig.processes[1].desk.in_force()
+
+
+async def test_an_answer_that_was_lost_does_not_do_it_twice(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    action = new_action(plan(arguments={"blocks": 9}), "enforce", rig.unix, None)
+    for _ in range(3):
+        await rig.actions.orders.ask(
+            "apply",
+            action=action.id,
+            lever="watermark",
+            targets=["i1"],
+            arguments={"blocks": 9},
+            lease_seconds=30.0,
+            seconds=5.0,
+        )
+    assert rig.processes[0].levers["watermark"].calls["apply"] == 1

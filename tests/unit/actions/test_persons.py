@@ -1,0 +1,183 @@
+"""What persons order, over the control socket's own app."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from agent.actions.persons import OrderError, Persons, UnknownError
+from agent.control.app import build_control
+from exporters.http import build_app
+from tests.unit.actions.conftest import MakeRig
+from tests.unit.actions.rig import Rules, policy, short
+from tests.unit.builders import make_state
+
+
+async def test_a_tenants_concurrency_is_lowered_now(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(mode="observe"), levers={})
+    front = await rig.add(instance="f1", role="frontend", levers={"admission": Rules("admission", "")})
+    await rig.look()
+    action = await Persons(rig.actions).order("admission", "m", {"concurrency": {"acme": 2}}, by="ann", minutes=1)
+    assert (action.phase, action.by, action.plan.kind) == ("in_force", "ann", "person")
+    assert front.desk.in_force()[0].arguments == {"concurrency": {"acme": 2}}
+    await rig.seconds(59)
+    assert front.desk.in_force()
+    await rig.seconds(2)
+    assert not front.desk.in_force()
+    assert rig.done[0].reason == "its time is over"
+
+
+async def test_an_order_changes_what_is_in_force(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    await rig.seconds(1, short())
+    changed = await Persons(rig.actions).order("watermark", "m", {"blocks": 120}, by="ann")
+    assert changed.phase == "done"
+    assert rig.processes[0].levers["watermark"].value == 120
+    assert rig.done[0].plan.arguments == {"blocks": 120}
+
+
+async def test_attempts_change_nothing(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    await rig.look()
+    action = await Persons(rig.actions).order("watermark", "m", {"blocks": 9}, by="ann", attempt=True)
+    assert action.phase == "would"
+    assert {order.op for order in rig.sent} == {"try"}
+
+
+async def test_undo_is_at_once(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    await rig.seconds(1, short())
+    persons = Persons(rig.actions)
+    done = await persons.undo(rig.done[0].id, by="ann")
+    assert (done.phase, done.reason) == ("undone", "undone by ann")
+    assert rig.processes[0].levers["watermark"].value == 0
+    with pytest.raises(OrderError, match="is not in force: undone"):
+        await persons.undo(done.id, by="ann")
+    with pytest.raises(UnknownError):
+        await persons.undo("nothing", by="ann")
+
+
+async def test_a_veto_takes_back_and_keeps_from_it_for_its_time(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    await rig.seconds(1, short())
+    Persons(rig.actions).veto("watermark", "m", 50.0, by="ann")
+    await rig.seconds(2, short())
+    assert rig.done[0].reason == "vetoed by ann"
+    await rig.seconds(60, short())  # its own cooldown
+    assert [each.plan.lever for each in rig.done] == ["watermark", "active_cap"]
+    assert rig.refusals()["vetoed"] == 1
+
+
+async def test_off_takes_back_everything_and_on_lets_it_go_on(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    persons = Persons(rig.actions)
+    await rig.seconds(1, short())
+    persons.switch(on=False, by="ann")
+    await rig.seconds(70, short())
+    assert [each.phase for each in rig.done] == ["undone"]
+    assert rig.actions.state().problem == "switched off by ann"
+    with pytest.raises(OrderError, match="switched_off"):
+        await persons.order("watermark", "m", {"blocks": 9}, by="bob")
+    persons.switch(on=True, by="ann")
+    await rig.seconds(1, short())
+    assert len(rig.done) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"lever": "weight"}, "must be one of"),
+        ({"lever": "bogus"}, "must be one of"),
+        ({"engine": "x"}, "there is no such engine here; there are: m"),
+        ({"minutes": 0}, "minutes: 0"),
+        ({"minutes": 1e9}, "minutes"),
+        ({"lever": "trim"}, "unsupported: no process of m has the lever trim"),
+    ],
+)
+async def test_mistakes_are_told(make_rig: MakeRig, changes: dict[str, Any], told: str) -> None:
+    rig = await make_rig()
+    await rig.look()
+    values: dict[str, Any] = {"lever": "watermark", "engine": "m", "minutes": None}
+    wanted = values | changes
+    with pytest.raises(OrderError, match=told):
+        await Persons(rig.actions).order(
+            wanted["lever"], wanted["engine"], {"blocks": 9}, by="ann", minutes=wanted["minutes"]
+        )
+    assert not rig.sent
+
+
+async def test_the_switch_in_files(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    state = rig.folder / "state"
+    state.mkdir(exist_ok=True)
+    (state / "actions.off").write_text("upgrade of the racks\n")
+    await rig.seconds(1, short())
+    assert "upgrade of the racks" in rig.actions.off
+    (state / "actions.off").unlink()
+    fleet = rig.folder / "fleet"
+    rig.policy = rig.actions.policy = policy(off_switch_file=str(fleet))
+    fleet.write_text("off\n")
+    await rig.seconds(1, short())
+    assert "the fleet's off switch" in rig.actions.off
+    fleet.write_text("on\n")
+    (state / "yield").mkdir()
+    (state / "yield" / "m").write_text("rolled out by ann")
+    await rig.seconds(1, short())
+    assert not rig.done
+    assert rig.refusals() == {"switched_off": 1, "yield": 1}
+    (state / "yield" / "m").unlink()
+    await rig.seconds(1, short())
+    assert len(rig.done) == 1
+
+
+async def test_the_control_app(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    await rig.seconds(1, short())
+    reloads = iter(["", "/x: actions.mode: 'a'"])
+
+    async def reload() -> str:
+        return next(reloads)
+
+    app = TestClient(build_control(Persons(rig.actions), reload, build_app(make_state)))
+
+    def ask() -> None:
+        assert app.get("/-/healthy").text == "healthy\n"
+        assert app.post("/-/reload").json() == {"reloaded": True}
+        refused = app.post("/-/reload")
+        assert (refused.status_code, refused.json()["error"]) == (
+            409,
+            "the policy stays as it was: /x: actions.mode: 'a'",
+        )
+        assert app.post("/api/v1/veto", json={"lever": "trim", "minutes": 3}).json()["engine"] == "*"
+        assert app.post("/api/v1/breaker/close").json() == {"was_open": False}
+        assert app.post("/api/v1/off", json={"why": "x"}).json() == {"on": False}
+        assert app.post("/api/v1/on").json() == {"on": True}
+        for body in ({"lever": "trim", "bogus": 1}, {}, [], {"lever": 3}):
+            assert app.post("/api/v1/orders", json=body).status_code == 400
+        assert app.post("/api/v1/orders", json={"lever": "trim", "engine": "x"}).status_code == 404
+        assert app.post("/api/v1/actions/none/undo").status_code == 404
+        assert app.post("/api/v1/veto", json={"lever": "bogus"}).status_code == 409
+        assert app.get("/api/v1/veto").status_code in (404, 405)
+
+    await asyncio.to_thread(ask)
+
+
+def test_the_tcp_side_writes_nothing() -> None:
+    app = TestClient(build_app(make_state))
+    for path in ("/api/v1/orders", "/api/v1/off", "/api/v1/breaker/close", "/api/v1/veto"):
+        assert app.post(path).status_code == 404
+    assert app.post("/-/reload").status_code == 403
+
+
+async def _taken() -> str:
+    return ""
+
+
+def test_reload_over_tcp_is_for_programs_and_only_where_it_is_allowed() -> None:
+    app = TestClient(build_app(make_state, reload=_taken))
+    assert app.post("/-/reload").text == "reloaded\n"
+    assert app.post("/-/reload", headers={"Origin": "http://evil.example"}).status_code == 403
+    assert app.get("/-/reload").status_code == 405
