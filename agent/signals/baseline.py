@@ -16,6 +16,8 @@ import msgspec
 VERSION = 1
 LEARN_SECONDS = 60.0
 LEAST_VALUES = 30
+EARLY_VALUES = 8  # before that nothing is even known for now
+EARLY_SHARE = 0.8  # of the first values: so many are at most what is taken as usual for now
 STEP = 0.02  # of itself, a minute
 FAR = 1.5  # times itself: not learned from
 ANEW = 360  # minutes
@@ -39,6 +41,14 @@ class Usual(msgspec.Struct, kw_only=True):
     def learned(self) -> float | None:
         """Return the usual value; None before half an hour has been seen."""
         return self.value if self.count >= LEAST_VALUES else None
+
+    def early(self) -> float | None:
+        """Return what is known for now, until there is a usual value: of the first values a high one, since they may
+        be on their way up. None before there are some, and once there is a usual value.
+        """
+        if self.count >= LEAST_VALUES or len(self.first) < EARLY_VALUES:
+            return None
+        return sorted(self.first)[int(EARLY_SHARE * (len(self.first) - 1))]
 
     def learn(self, value: float) -> None:
         """Take a minute's value."""
@@ -112,6 +122,12 @@ class Learning:
             usual.unseen = 0
         learned = usual.learned() if usual is not None else None
         return None if value is None or learned is None else value / max(learned, least)
+
+    def early_times(self, name: str, value: float | None, least: float) -> float | None:
+        """Return ``value`` as a multiple of what is known for now (:meth:`Usual.early`)."""
+        usual = self.known.get(name)
+        early = usual.early() if usual is not None else None
+        return None if value is None or early is None else value / max(early, least)
 
     def usual(self, name: str) -> float | None:
         """Return what is usual; None where it has not been learned yet."""

@@ -29,13 +29,13 @@ class KeptTier(msgspec.Struct, frozen=True, kw_only=True):
 class KeptTrack(msgspec.Struct, frozen=True, kw_only=True):
     """One number. ``instance``: of what, so that nothing goes on that began anew; ``begun``: seen since then.
 
-    ``in_a_row``: for how many minutes both estimates have said the same.
+    ``said_seconds``: for how long both estimates have said the same; None: they say nothing.
     """
 
     instance: tuple[Mark, ...]
     begun: float
     tiers: tuple[KeptTier, ...]
-    in_a_row: tuple[int, int]
+    said_seconds: tuple[float | None, float | None] = (None, None)
 
 
 class Tracks(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ Step = Literal["first", "on", "gap", "back"]
 
 
 class Pace:
-    """Tells gaps from the usual time between samples, which may be a second or a minute."""
+    """Tells gaps from the usual time between samples, which may be a second or a minute, and another after a gap."""
 
     def __init__(self) -> None:
         self.last: float | None = None
@@ -31,10 +31,13 @@ class Pace:
             return "back"
         self.last = now
         most = max(GAP_SECONDS, GAP_PERIODS * self.period) if self._apart else FIRST_GAP_SECONDS
+        if apart > most:
+            self._apart.clear()  # after it they may come at another pace, which is no gap after the other
+            return "gap"
         self._apart.append(apart)
         ranked, half = sorted(self._apart), len(self._apart) // 2
         self.period = ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
-        return "gap" if apart > most else "on"
+        return "on"
 
 
 class Due:

@@ -3,7 +3,7 @@
 It looks at the time since the floor last was where it began (a plateau before the rise says nothing about the rise).
 It is a leak where both that time and its later half rise surely, the rise does not slow down (a cache that fills
 does), what came stayed, and the level has not been there before (a day's cycle has). Pure Python: some 40 floors, once
-a minute.
+a minute in the first hours, more seldom the longer it has been watched: what comes over days is no surer each minute.
 """
 
 from __future__ import annotations
@@ -46,7 +46,12 @@ STAYED = 0.5  # of what came
 MOST_STAYED = 3.0  # a rise that the slope does not make is a step
 JUMP = 0.45  # of the rise: what comes at once is a step, and what is left beside it has to be a leak
 
-IN_A_ROW, STEPS_IN_A_ROW = 10, 5  # minutes
+SAID_SECONDS, STEPS_SAID_SECONDS = 540.0, 240.0  # for so long it must have said the same
+EVERY_SECONDS = 60.0
+PARTS = 300.0  # of the time that has been watched: likewise
+MOST_EVERY_SECONDS = 900.0
+FORESEEN_SECONDS = 300.0  # between two estimates: what is longer than that and was not meant is a gap
+EQUAL_EVERY = 5  # estimates: what does not rise is looked at so often for what its load hides
 
 # A staircase.
 LEAST_STEPS = 4
@@ -58,7 +63,7 @@ TAIL = 0.05  # of the time at the end: whether that comes down again isn't known
 
 
 class SlowTrack:
-    """One number's slow estimate, anew each minute.
+    """One number's slow estimate, anew each minute, or each ``PARTS``th of what has been watched once that is longer.
 
     ``settle_seconds``: how long a rise must last to be called a leak; ``least_ratio``: of the whole, how much must have
     come. ``exact``: the number is of what must not be there at all, such as orphaned blocks, so that there is no cache
@@ -86,20 +91,23 @@ class SlowTrack:
         """Forget all: after a restart, or when the whole has changed."""
         self._tiers = Tiers()
         self._due: float | None = None
-        self._in_a_row = [0, 0]
+        self._every = EVERY_SECONDS
+        self._at: float | None = None  # of the last estimate
+        self._number = 0
+        self._said: list[float | None] = [None, None]  # for how many seconds each has said the same
         self.slow: Slow | None = None
         self.at_equal: Slow | None = None
 
     def kept(self, instance: tuple[Mark, ...], begun: float) -> KeptTrack:
         """Return what the estimate rests on, to be kept over a restart of the agent."""
-        first, second = self._in_a_row
-        return KeptTrack(instance=instance, begun=begun, tiers=self._tiers.kept(), in_a_row=(first, second))
+        first, second = self._said
+        return KeptTrack(instance=instance, begun=begun, tiers=self._tiers.kept(), said_seconds=(first, second))
 
     def restore(self, kept: KeptTrack, now: float) -> None:
         """Go on from what an agent before this one has kept; nothing is known where that can't be used."""
         self.clear()
         if self._tiers.restore(kept.tiers, now):
-            self._in_a_row = [*kept.in_a_row]
+            self._said = [None if each is None or not each >= 0 else each for each in kept.said_seconds]
 
     def add(self, now: float, value: float, whole: float, beside: float | None = None) -> None:
         """Take a value; ``whole`` is what rates are shares of."""
@@ -108,21 +116,33 @@ class SlowTrack:
             self._due = now + 60.0 + self._offset
         if now < self._due or whole <= 0:
             return
-        self._due = now + 60.0
         points = self._tiers.points()
+        apart = 0.0 if self._at is None else min(now - self._at, max(self._every, FORESEEN_SECONDS))
         slow = self._estimate(points.times, points.values, whole)
-        at_equal = self._at_equal(points, whole) if beside is not None and (_says(slow) or not self._rising) else None
+        if beside is None:
+            at_equal = None
+        elif _says(slow) or (not self._rising and (self._said[1] is not None or self._number % EQUAL_EVERY == 0)):
+            at_equal = self._at_equal(points, whole)
+        else:
+            at_equal = None if self._rising else self.at_equal
         if beside is not None and not _says(at_equal):
             slow = _quiet(slow)  # it rises, and what explains it rises with it
-        self.slow, self.at_equal = self._kept_up(0, slow), self._kept_up(1, at_equal)
+        self.slow, self.at_equal = self._kept_up(0, slow, apart), self._kept_up(1, at_equal, apart)
+        # What has begun to say something is looked at each minute until it has said it for long enough.
+        sure = _says(slow) == _says(self.slow) and _says(at_equal) == _says(self.at_equal)
+        seldom = min(MOST_EVERY_SECONDS, (points.times[-1] - points.times[0]) / PARTS)
+        self._every = max(EVERY_SECONDS, seldom) if sure else EVERY_SECONDS
+        self._at, self._due = now, now + self._every
+        self._number += 1
 
-    def _kept_up(self, which: int, slow: Slow | None) -> Slow | None:
+    def _kept_up(self, which: int, slow: Slow | None, apart: float) -> Slow | None:
         """Return the estimate, quiet until it has said the same for some minutes: what wanders looks like a leak now
-        and then.
+        and then. ``apart``: seconds since the last one.
         """
-        self._in_a_row[which] = self._in_a_row[which] + 1 if _says(slow) else 0
-        needed = STEPS_IN_A_ROW if slow is not None and slow.staircase else IN_A_ROW
-        return slow if self._exact or self._in_a_row[which] >= needed else _quiet(slow)
+        before = self._said[which]
+        said = self._said[which] = None if not _says(slow) else 0.0 if before is None else before + apart
+        needed = STEPS_SAID_SECONDS if slow is not None and slow.staircase else SAID_SECONDS
+        return slow if self._exact or (said is not None and said >= needed) else _quiet(slow)
 
     def _at_equal(self, points: Points, whole: float) -> Slow | None:
         times, values, beside = (
@@ -144,7 +164,9 @@ class SlowTrack:
             return None
         # What was high in the last minutes may come down yet.
         end = min(values[bisect_left(times, times[-1] - FLOOR_SECONDS) :])
-        kept = [min(level, end) for level in retained(values)]
+        kept = retained(values)
+        high = bisect_left(kept, end)
+        kept[high:] = [end] * (len(kept) - high)
         rise = kept[-1] - kept[0]
         if rise <= (0.0 if self._exact else 0.001 * whole) or (not self._exact and rise <= 2 * noise(values)):
             return _flat(times)

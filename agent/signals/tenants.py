@@ -95,6 +95,7 @@ class TenantsTracker:
             share_ratio=share,
             share_per_minute=self._growing.get(name),
             share_times=learning.times(f"share/{name}", share, LEAST_SHARE),
+            early_share_times=learning.early_times(f"share/{name}", share, LEAST_SHARE),
             quota_ratio=used / row.quota_blocks if row.quota_blocks else None,
             requests_per_minute=requests,
             requests_times=learning.times(f"requests/{name}", requests, LEAST_REQUESTS),

@@ -189,7 +189,8 @@ class EngineSignals(Value, frozen=True, kw_only=True):
 
 class TenantSignals(Value, frozen=True, kw_only=True):
     """One tenant of one engine. ``share_ratio``: of the pool, shared blocks divided; ``share_times``: against its
-    learned share; ``quota_ratio``: of its quota. ``requests_per_minute`` and ``requests_times`` likewise.
+    learned share; ``early_share_times``: against that of the first minutes without harm, while none is learned yet;
+    ``quota_ratio``: of its quota. ``requests_per_minute`` and ``requests_times`` likewise.
     """
 
     engine: str
@@ -197,6 +198,7 @@ class TenantSignals(Value, frozen=True, kw_only=True):
     share_ratio: float | None = None
     share_per_minute: float | None = None
     share_times: float | None = None
+    early_share_times: float | None = None
     quota_ratio: float | None = None
     requests_per_minute: float | None = None
     requests_times: float | None = None

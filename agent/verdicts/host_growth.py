@@ -144,11 +144,19 @@ def _files(row: HostSignals, view: View) -> bool:
     parts = (cgroup.parts or {}) if cgroup is not None else {}
     if row.bytes is None or "file" not in parts:
         return False
-    files, grown = parts["file"] - parts.get("shmem", 0), _grown(row)
+    # Of the working set, where there is one: what nobody used lately isn't in what grows.
+    files, grown = parts["file"] - parts.get("shmem", 0) - _idle(cgroup), _grown(row)
     if files < grown:
         return False
     own = [each for each in view.signals.host if each.what == "process" and each.engine == row.engine]
     return sum(map(_grown, own)) < grown / 2 if own else files > FILES * row.bytes
+
+
+def _idle(cgroup: CgroupState | None) -> int:
+    """Bytes of files that the working set leaves out."""
+    if cgroup is None or cgroup.current_bytes is None or cgroup.working_set_bytes is None:
+        return 0
+    return max(0, cgroup.current_bytes - cgroup.working_set_bytes)
 
 
 def _tensors(row: HostSignals, view: View) -> bool:

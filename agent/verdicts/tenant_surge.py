@@ -15,6 +15,7 @@ from agent.verdicts.harm import signals_of
 from engine_hooks.detail import OTHER
 
 DOMINATES = 3.0
+EARLY_SHARE_RATIO = 0.5  # of the pool: before a share is usual, only one that has most of it
 _NOBODY = {NO_TENANT, OTHER}  # no tenant by itself
 REMEDY = "Hold back this tenant at the gateway (429) or give it a quota; the others need nothing but that."
 REMEDY_QUOTA = "Refuse this tenant's new requests (429) until it is below its quota, or raise the quota."
@@ -71,7 +72,7 @@ def _surge(tenant: TenantSignals, others: Sequence[TenantSignals], policy: Polic
         evidence["requests_times"] = tenant.requests_times
         grown.append(f"{tenant.requests_times:.1f} times its usual requests")
     if tenant.share_times is None and tenant.requests_times is None:
-        grown += _dominates(tenant, others, evidence)
+        grown += [*_jumps(tenant, others, policy, evidence), *_dominates(tenant, others, evidence)]
     waiting = sum(each.waiting for each in others)
     thrown = sum(each.preempted_per_minute or 0.0 for each in others)
     if not grown or not (waiting or thrown):
@@ -89,6 +90,25 @@ def _surge(tenant: TenantSignals, others: Sequence[TenantSignals], policy: Polic
         evidence,
         "warn",
     )
+
+
+def _jumps(
+    tenant: TenantSignals, others: Sequence[TenantSignals], policy: Policy, evidence: dict[str, float]
+) -> list[str]:
+    """Where nobody knows yet what is usual: one that takes most of the pool, which it did not some minutes before, and
+    the others have not grown as it has.
+    """
+    share, times = tenant.share_ratio, tenant.early_share_times
+    if share is None or share < EARLY_SHARE_RATIO or times is None or times < policy.tenants.surge_times:
+        return []
+    known = [
+        (each.share_ratio, each.early_share_times) for each in others if each.share_ratio and each.early_share_times
+    ]
+    held, before = sum(now for now, _ in known), sum(now / grown for now, grown in known)
+    if held * policy.tenants.surge_times > times * before:
+        return []
+    evidence["early_share_times"] = times
+    return [f"{times:.1f} times its share of the minutes before"]
 
 
 def _dominates(tenant: TenantSignals, others: Sequence[TenantSignals], evidence: dict[str, float]) -> list[str]:

@@ -40,7 +40,7 @@ ARGUMENTS: dict[str, Callable[[random.Random], Arguments]] = {
     "batch_tokens": lambda draw: {"factor": draw.choice((0.3, 0.8))},
     "evict_idle": lambda draw: {"idle_seconds": 0.0, "blocks": draw.randint(1, 200)},
     "hold_hot": lambda _: {},
-    "reclaim_orphans": lambda _: {"age_seconds": 0.0},
+    "reclaim_orphans": lambda _: {"age_seconds": 1.0},
     "preempt": lambda draw: {"requests": draw.randint(1, 4), "cap": True},
     "pause": lambda _: {},
     "reset_prefix": lambda _: {},

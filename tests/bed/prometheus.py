@@ -57,14 +57,25 @@ def write_history(folder: Path, samples: Iterable[Sample]) -> None:
 
 
 class PrometheusServer:
-    """Runs with the database under ``folder``. ``targets``: addresses that it scrapes each ``interval`` seconds."""
+    """Runs with the database under ``folder``. ``targets``: addresses that it scrapes each ``interval`` seconds.
 
-    def __init__(self, folder: Path, *, targets: Sequence[str] = (), interval: float = 0.25) -> None:
+    ``more``: of its configuration, beside or instead of that, such as rules.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        targets: Sequence[str] = (),
+        interval: float = 0.25,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         every = f"{interval * 1000:.0f}ms"
         config = {
             "global": {"scrape_interval": every, "scrape_timeout": every},
             "scrape_configs": [{"job_name": "kvtide", "static_configs": [{"targets": list(targets)}]}],
+            **(more or {}),
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
         port = net.free_port()

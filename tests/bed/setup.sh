@@ -12,7 +12,8 @@ readonly TORCH=2.13.0
 # libraries that stand in for a driver; what makes certificates.
 readonly APT_PACKAGES=(libnuma1 bpftrace gcc libc6-dev openssl)
 # Programs that tests start by themselves. Installed, these would make users and start services.
-readonly UNPACKED_PACKAGES=(prometheus) UNPACKED=build/unpacked
+readonly UNPACKED_PACKAGES=(prometheus prometheus-alertmanager haproxy liblua5.3-0 libopentracing1 libopentracing-c-wrapper0)
+readonly UNPACKED=build/unpacked
 
 say() { printf '[kvtide] %s\n' "$*"; }
 die() {
