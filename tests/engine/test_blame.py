@@ -226,6 +226,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for i in range(30):
         leak_on_next_free(watched, 1, monkeypatch=monkeypatch)
         abort(watched, f"r{i}")
+    watched.taps.take_in()
     assert len(watched.observer._endings.by_request) == 10
     assert len(watched.observer._endings.caught) == 3
     assert watched.audit().orphaned == 30

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agent.backtest.result import Episode, Label
+from agent.backtest.result import Episode
+from agent.bundle.header import Label
 from agent.state import AgentState, Subject, Verdict
 from tests.unit.builders import make_detail, make_engine, make_pool, make_state
 from tests.unit.details import make_allocation, make_waiting

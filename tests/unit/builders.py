@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.actions.types import Action, ActionCount, ActionsState, BreakerState, Expectation, Plan
 from agent.oom.log import FailureCount
+from agent.policy.state import PolicyState
 from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Subject, Verdict
 from engine_hooks.members import FrontendRow, WorkerRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
 from tests.unit.allocators import make_allocator_state, make_failure
 from tests.unit.details import make_detail
-from tests.unit.judgements import make_found, make_judgement, make_recorder
+from tests.unit.judgements import make_balancer, make_found, make_judgement, make_recorder
 from tests.unit.node_builders import (
     make_devices,
     make_driver_calls,
@@ -248,6 +250,50 @@ def make_link(**changes: Any) -> LinkState:
     return LinkState(**values | changes)
 
 
+def make_action(**changes: Any) -> Action:
+    """A throttle that is in force and has helped."""
+    plan = Plan(
+        lever="watermark",
+        subject=Subject(scope="engine", engine="m"),
+        targets=("i1",),
+        arguments={"blocks": 50},
+        kind="kv_pressure",
+        sentence="The KV pool is short.",
+        evidence={"use_ratio": 0.97},
+        expected=Expectation(signal="use_ratio", direction="down", amount=0.0125, seconds=20.0),
+        undo="The watermark is lowered step by step to what it was.",
+        lease_seconds=30.0,
+        state_at=1_700_000_980.0,
+        monotonic=49_980.0,
+        rung="watermark",
+    )
+    values: dict[str, Any] = {
+        "id": "a1b2c3",
+        "plan": plan,
+        "mode": "enforce",
+        "phase": "in_force",
+        "at": 1_700_000_980.0,
+        "changed": 1_700_000_990.0,
+        "before": 0.97,
+        "after": 0.94,
+        "verified": "helped",
+    }
+    return Action(**values | changes)
+
+
+def make_actions(**changes: Any) -> ActionsState:
+    """One action in force, one that is over, and the breaker closed."""
+    values: dict[str, Any] = {
+        "mode": "enforce",
+        "breaker": BreakerState(failures=1),
+        "recent": (make_action(), make_action(id="d4e5f6", phase="undone", reason="it is calm again")),
+        "refused": (ActionCount(lever="active_cap", code="cooldown", count=3),),
+        "done": (ActionCount(lever="watermark", code="undone", count=1),),
+        "budget_left": 10,
+    }
+    return ActionsState(**values | changes)
+
+
 def make_state(*engines: EngineState, **changes: Any) -> AgentState:
     """One live engine with a leak and one silent engine, unless ``engines`` are given."""
     values: dict[str, Any] = {
@@ -268,8 +314,11 @@ def make_state(*engines: EngineState, **changes: Any) -> AgentState:
         "driver_calls": make_driver_calls(),
         "scrape": make_scraped(),
         "waterfalls": (make_waterfall(),),
-        "judgement": make_judgement(make_verdict(), make_found()),
+        "judgement": make_judgement(make_verdict(), make_found(held=True)),
         "recorder": make_recorder(),
+        "actions": make_actions(),
+        "policy": PolicyState(source="default", profile="default", loaded_at=1_699_999_000.0),
+        "balancer": make_balancer(),
         "judge_errors": {"kv_orphan": 1},
     }
     return AgentState(**values | changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.balancer.state import BalancerState, EngineWeight, Weight
 from agent.recorder.state import RecorderState
 from agent.signals.types import (
     AllocatorSignals,
@@ -214,3 +215,20 @@ def make_recorder(**changes: Any) -> RecorderState:
         "last_bundle": "/var/lib/kvtide/bundles/20231114T222300Z-gpu-lost-gpu-1.kvtide",
     }
     return RecorderState(**values | changes)
+
+
+def make_balancer(**changes: Any) -> BalancerState:
+    """Engine m leaks and gets half of its share; m2 is isolated. Ten engines are counted."""
+    half = Weight(percent=50, since=1_700_000_930.0, why="it leaks", step="halved")
+    out = Weight(percent=0, mode="drain", since=1_700_000_940.0, why="it leaks much", step="isolated")
+    values: dict[str, Any] = {
+        "mode": "enforce",
+        "coordinator": "file",
+        "engines": (EngineWeight(engine="m", told=half, found=half), EngineWeight(engine="m2", told=out, found=out)),
+        "fleet": 10,
+        "ejected": 2,
+        "refused_total": 3,
+        "failed_total": 1,
+        "problem": "",
+    }
+    return BalancerState(**values | changes)

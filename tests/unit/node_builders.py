@@ -156,7 +156,7 @@ def make_host(**changes: Any) -> HostState:
         "processes": (make_process(),),
         "children": (ChildrenState(engine="m", processes=2, resident_bytes=150 * MIB),),
         "cgroups": (make_cgroup(),),
-        "restarts": (RestartState(engine="m", restarts=2, level="warn"),),
+        "restarts": (RestartState(engine="m", restarts=2),),
         "killed": (make_killed(),),
         "kills_total": {"m": 1, "n": 0},
         "dead": (DeadHolder(gpu="0", pid=99, used_bytes=5120 * MIB),),

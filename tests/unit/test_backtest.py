@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.backtest import episodes as episodes_module
+from agent import episodes as episodes_module
 from agent.backtest.compare import compare
-from agent.backtest.episodes import Episodes
 from agent.backtest.harm import HarmLog
 from agent.backtest.labels import found, marked
-from agent.backtest.result import Episode
+from agent.backtest.result import Episode, episode_of
 from agent.backtest.watch import Watch
+from agent.episodes import Episodes
 from agent.oom.log import FailureCount
 from agent.signals.types import EngineSignals, NodeSignals
 from agent.state import AgentState, Judgement, Subject, Verdict
@@ -26,8 +26,9 @@ from tests.unit.node_builders import make_host, make_scraped, make_scraped_engin
 def folded(steps: Iterable[tuple[float, Iterable[Verdict]]]) -> tuple[Episodes, tuple[Episode, ...], Any]:
     folding = Episodes()
     for at, verdicts in steps:
-        folding.take(Judgement(at=WALL + at, verdicts=tuple(verdicts)), MONO + at)
-    return folding, *folding.finish()
+        folding.take(tuple(verdicts), MONO + at, MONO - WALL)
+    told, passed = folding.finish()
+    return folding, tuple(map(episode_of, told)), passed
 
 
 def test_a_verdict_from_its_suspicion_to_its_end() -> None:
@@ -76,8 +77,8 @@ def test_what_comes_again_is_another_verdict_and_subjects_are_apart() -> None:
 
 def test_a_clock_that_is_set_moves_no_time() -> None:
     folding = Episodes()
-    folding.take(Judgement(at=WALL, verdicts=(verdict("suspect", 0, 0),)), MONO)
-    folding.take(Judgement(at=WALL + 3610, verdicts=(verdict("confirmed", 3600, 3610),)), MONO + 10)
+    folding.take((verdict("suspect", 0, 0),), MONO, MONO - WALL)
+    folding.take((verdict("confirmed", 3600, 3610),), MONO + 10, MONO + 10 - (WALL + 3610))
     (episode,), _ = folding.finish()
     assert (episode.suspected_at, episode.confirmed_at) == (MONO, MONO + 10)
 
@@ -219,8 +220,9 @@ def test_a_note_finds_nothing_and_a_verdict_counts_from_when_somebody_is_told() 
         since = 5 if at < 60 else 60
         tier = "note" if at < 60 else "warn"
         given = verdict("confirmed", since, since, tier=tier, sentence=tier)
-        episodes.take(Judgement(at=WALL + at, verdicts=(given,)), MONO + at)
-    ((closed,), _) = episodes.finish()
+        episodes.take((given,), MONO + at, MONO - WALL)
+    ((told_last,), _) = episodes.finish()
+    closed = episode_of(told_last)
     assert (closed.confirmed_at - MONO, closed.tier, closed.sentence) == (60.0, "warn", "warn")
 
 

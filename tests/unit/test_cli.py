@@ -99,7 +99,8 @@ def test_an_unknown_key(tmp_path: Path) -> None:
 
 def test_a_policy_that_is_none(config_file: Path) -> None:
     line = refused(2, "agent", "--config", config_file, "--policy", "of mine")
-    assert line == "policy 'of mine': there is no such file, and no such profile (default, textbook)"
+    profiles = "default, latency, throughput, textbook"
+    assert line == f"policy 'of mine': there is no such file, and no such profile ({profiles})"
 
 
 def test_status_without_an_agent() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent import config as config_module
-from agent.config import AgentConfig, load, parse_listen
+from agent.addresses import parse_listen
+from agent.config import AgentConfig, load
 from agent.errors import ConfigError, KvtideError
 
 
@@ -75,7 +76,10 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rest"),
     [
-        ("lnik: {}", "unknown key lnik; allowed here: link, http, sources, recorder, policy, gone_after_periods"),
+        (
+            "lnik: {}",
+            "unknown key lnik; allowed here: link, http, sources, recorder, balancer, policy, gone_after_periods",
+        ),
         (
             "link: {sokcet: /x}",
             "unknown key link.sokcet; allowed here: socket, key_file, mode, group, allow_uids, allow_gids",
@@ -87,7 +91,7 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
         ),
         (
             "a: 1\nb: 2",
-            "unknown key a; allowed here: link, http, sources, recorder, policy, gone_after_periods; "
+            "unknown key a; allowed here: link, http, sources, recorder, balancer, policy, gone_after_periods; "
             "FILE: unknown key b; ",
         ),
         ('"a\\nb": 1', "unknown key a b; allowed here: link, "),

@@ -10,8 +10,8 @@ import pytest
 from agent.oom.log import Failure
 from agent.sources.host.state import DeadHolder, HostState
 from agent.state import AgentState, Verdict
-from tests.unit.allocators import make_event, make_failure
-from tests.unit.timeline import GIB, UNIX, gpu, host, state, times
+from tests.unit.allocators import make_allocator, make_device, make_event, make_failure
+from tests.unit.timeline import GIB, UNIX, engine, gpu, host, member, state, times
 from tests.unit.told import Told
 
 KIND = "dead_process_memory"
@@ -86,3 +86,19 @@ def test_its_life_while_the_host_is_not_read_for_a_while() -> None:
     phases = {now.at - UNIX: [each.phase for each in told.look(now)] for now in seen()}
     assert (phases[9], phases[39], phases[40], phases[199]) == ([], ["suspect"], ["confirmed"], ["confirmed"])
     assert (phases[219], phases[300]) == (["resolved"], [])
+
+
+def test_memory_that_was_refused_on_another_gpu_is_not_missed_here() -> None:
+    uuids = ("GPU-0", "GPU-1")
+    rows = tuple(make_device(device=n, uuid=uuid) for n, uuid in enumerate(uuids))
+    worker = member(make_allocator(devices=rows))
+    cards = [gpu(77 * GIB, gpu=str(n), uuid=uuid, index=n) for n, uuid in enumerate(uuids)]
+
+    def tier(device: int) -> str:
+        failure = make_failure(rank=0, event=make_event(at=UNIX, device=device))
+        parts = {"gpus": cards, "host": dead(20 * GIB), "failures": (failure,), "engines": (engine(members=(worker,)),)}
+        found = Told(KIND).last(state(t, **parts) for t in times(60))
+        assert found is not None
+        return found.tier
+
+    assert (tier(0), tier(1)) == ("page", "warn")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from agent.engines import EngineTable
-from agent.judge import ENGINE_GONE, Judge
+from agent.judge import Judge
 from agent.judged import judged
 from agent.state import AgentState, EngineState, Verdict
+from agent.verdicts.endings import ENGINE_GONE
 from engine_hooks.wire import Heartbeat
 from tests.unit.builders import make_hello, make_pool_report, make_report, make_state
 from tests.unit.details import make_delayed, make_detail, make_leak, make_waiting

@@ -16,10 +16,10 @@ from agent.estimators import (
     noise,
     retained,
     steps,
-    teeth,
     theil_sen,
     thinned,
 )
+from agent.signals.teeth import teeth
 
 TIMES = [float(n) for n in range(600)]
 
@@ -80,7 +80,7 @@ def test_floors_take_a_saw_tooth_away_and_leave_a_rise() -> None:
 def test_teeth_are_counted_and_measured() -> None:
     found = teeth(TIMES, [10 + saw(time, 20, 20) for time in TIMES], 5)
     assert len(found) == 29  # the thirtieth hasn't fallen
-    assert all((tooth.trough, tooth.peak, tooth.end) == (10, 29, 10) for tooth in found)
+    assert all((tooth.level, tooth.peak, tooth.end) == (10, 29, 10) for tooth in found)
 
 
 def test_a_line_a_step_and_noise_have_no_teeth() -> None:
@@ -133,3 +133,10 @@ def test_thinning_keeps_the_ends() -> None:
     assert thinned(TIMES, 1000) == TIMES
     few = thinned(TIMES, 7)
     assert (len(few), few[0], few[-1]) == (7, 0, 599)
+
+
+def test_steps_are_counted_over_what_creeps_up_with_noise() -> None:
+    creeping = [10.0 * (time // 100) + 0.01 * (time % 100) for time in TIMES]
+    assert len(steps(TIMES, creeping, 5, 30)) == 5
+    coarse = [300.0 * n for n in range(40)]
+    assert steps(coarse, [0.2 * n for n in range(40)], 0.1, 150) == [], "a slope that is seen seldom is no staircase"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
@@ -26,8 +27,8 @@ from exporters.collectors import COLLECTORS
 from exporters.collectors.base import Sample
 from exporters.exposition import Exposition
 from exporters.text import Text
-from tests.unit.builders import make_engine, make_state
-from tests.unit.details import make_histogram
+from tests.unit.builders import make_detail, make_engine, make_state
+from tests.unit.details import make_histogram, make_work
 
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 
@@ -155,3 +156,29 @@ def test_what_was_written_before_changes_nothing() -> None:
     text = Text()
     for samples in (said(1, 5, 6), said(1, 5, 7), said(2), said(2, 7), said(2, 7)):
         assert text.of(samples) == Text().of(samples)
+
+
+def test_what_is_written_again_is_as_if_it_were_written_first() -> None:
+    shape = Histogram(bounds=(0.1, 1.0), counts=(1, 2, 3), sum=4.5)
+    other = Histogram(bounds=(0.5,), counts=(7, 8), sum=1.5)
+    work = make_work(request_seconds=shape)
+    engines = [
+        make_engine(
+            engine=name, running=running, detail=replace(make_detail(), work=replace(work, request_seconds=value))
+        )
+        for name, running, value in (
+            ("a", 1, shape),
+            ("a", 1, shape),
+            ("a", 2, replace(shape, counts=(1, 2, 9))),
+            ("b", 2, other),
+            ("a", 3, other),
+            ("a%s", 3, shape),
+        )
+    ]
+    again = Exposition()
+    for engine in engines:
+        state = make_state(engine)
+        assert again.render(state, compressed=False) == Exposition().render(state, compressed=False)
+    assert not any(labels[:1] == ("a",) for rows in again._text._written.values() for labels in rows), (
+        "what goes is gone"
+    )

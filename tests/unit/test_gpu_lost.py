@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.judge import Judge
 from agent.sources.device.state import GpuState, RemappedRows, Xid
 from agent.state import AgentState, Verdict
 from tests.unit.timeline import GIB, UNIX, gpu, state, times
@@ -41,6 +42,31 @@ def test_a_silent_one_pages_after_half_a_minute() -> None:
     assert early is not None
     assert late is not None
     assert (early.phase, late.phase, late.tier) == ("suspect", "confirmed", "page")
+
+
+@pytest.mark.parametrize("gap", [15.0, 120.0, 3600.0])
+@pytest.mark.parametrize("period", [1.0, 5.0, 15.0, 30.0])
+@pytest.mark.parametrize("since", [290.0, 301.0], ids=["before the gap", "in the gap"])
+def test_one_that_is_silent_after_a_gap_is_told_in_its_time_after_it(gap: float, period: float, since: float) -> None:
+    """At whatever pace states come then; the gap itself is no time in which it has been silent."""
+    back = 300.0 + gap
+    moments = [*times(300), *(back + n * period for n in range(int(60 / period) + 1))]
+    judge, told, seen = Judge(), None, None
+    for t in moments:
+        one = card(silent="no answer within 2 s" if t >= since else "")
+        phases = [each.phase for each in judge.look(state(t, gpus=[gpu(40 * GIB), one])).verdicts if each.kind == KIND]
+        seen = t if phases and seen is None else seen
+        told = t if "confirmed" in phases and told is None else told
+    assert seen is not None
+    assert told is not None
+    assert 30 - (300 - since if since < 300 else 0) <= told - back <= 30
+
+
+@pytest.mark.parametrize("gap", [15.0, 120.0, 3600.0])
+def test_one_that_answers_again_after_a_gap_is_not_told(gap: float) -> None:
+    moments = [*times(300), *(300.0 + gap + n for n in range(60))]
+    cards = ((t, card(silent="no answer within 2 s" if 280 <= t < 301 else "")) for t in moments)
+    assert Told(KIND).last(state(t, gpus=[gpu(40 * GIB), one]) for t, one in cards) is None
 
 
 @pytest.mark.parametrize(
@@ -112,3 +138,18 @@ def test_its_life_while_the_driver_is_not_read() -> None:
     phases = {now.at - UNIX: [each.phase for each in told.look(now)] for now in seen()}
     assert (phases[14], phases[15], phases[150]) == (["suspect"], ["confirmed"], ["confirmed"])
     assert (phases[278], phases[279]) == (["confirmed"], ["resolved"])
+
+
+def test_errors_of_long_before_the_loss_are_not_why() -> None:
+    def states(age: float) -> Iterator[AgentState]:
+        """It was there, is lost after ten minutes, and is looked at an hour later; its error is of ``age`` before."""
+        for t in times(4200, 30):
+            error = (Xid(code=79, count=1, last_at=UNIX + 600 - age),) if t >= 600 - age else ()
+            yield state(t, gpus=[gpu(40 * GIB), card(lost="GPU is lost" if t >= 600 else "", xids=error)])
+
+    near, far = Told(KIND).last(states(20.0)), Told(KIND).last(states(560.0))
+    assert near is not None
+    assert far is not None
+    assert "is lost, after XID 79: GPU is lost" in near.sentence
+    assert "is lost: GPU is lost" in far.sentence
+    assert far.remedy.startswith("Move its engines")

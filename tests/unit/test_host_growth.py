@@ -11,8 +11,8 @@ from agent.policy.types import TEXTBOOK
 from agent.signals.types import Forecast, HostSignals, NodeSignals
 from agent.sources.host.state import PressureState
 from agent.state import AgentState
-from tests.unit.timeline import GIB, MIB, UNIX, cgroup, engine, host, process, state, times
-from tests.unit.told import Told, host_signals, node, rate, slow
+from tests.unit.timeline import GIB, MIB, UNIX, cgroup, engine, gpu, host, member, process, state, times
+from tests.unit.told import Told, allocator_signals, gpu_signals, host_signals, node, rate, slow
 
 KIND = "host_growth"
 SOON = Forecast(seconds=1200.0, low=1000.0, high=1500.0, condition="")
@@ -95,6 +95,43 @@ def test_a_slow_leak_and_a_staircase_are_told_and_get_nobody_up() -> None:
     assert found.remedy.startswith("Find what grows")
 
 
+@pytest.mark.parametrize(("steps", "fires"), [(3, False), (4, True)])
+def test_a_staircase_that_has_no_slope_is_a_leak(steps: int, fires: bool) -> None:
+    stairs = slow(0.05, leaks=False, staircase=steps)
+    for kind, parts in (
+        (KIND, {"host": host_signals(slow=stairs)}),
+        ("allocator_growth", {"allocators": allocator_signals(slow=stairs)}),
+        ("device_growth", {"gpus": gpu_signals(other_slow=stairs)}),
+    ):
+        here = states(200, engines=(engine(members=(member(),)),), gpus=[gpu(40 * GIB)])
+        found = Told(kind, node(**parts)).last(here)
+        assert (found is not None) == fires, kind
+        if found is not None:
+            assert "in 4 steps that never came down" in found.sentence
+
+
+def test_what_a_process_does_is_told_once_and_as_that_process() -> None:
+    there = host(processes=(process(8 * GIB), process(4 * GIB, role="worker")))
+    rows = (
+        host_signals(role="worker", bytes=4 * GIB, slow=slow(0.05)),
+        group(bytes=12 * GIB, slow=slow(0.018)),
+    )
+    told = Told(KIND, node(host=rows))
+    found = [told.look(now) for now in states(host=there)][-1]
+    assert [str(each.subject) for each in found] == ["m worker/0"]
+
+
+def test_tensors_that_grow_are_told_by_the_allocator_alone() -> None:
+    """Memory of a device that is the host's too: torch says whose it is."""
+    grows = host_signals(role="worker", slow=slow(0.05))
+    same, less = (allocator_signals(slow=slow(ratio)) for ratio in (0.006, 0.001))
+    cards = [gpu(40 * GIB)]
+    here = {"engines": (engine(members=(member(),)),), "gpus": cards}
+    assert Told(KIND, node(host=grows, allocators=same)).last(states(**here)) is None
+    assert Told("allocator_growth", node(host=grows, allocators=same)).last(states(200, **here)) is not None
+    assert Told(KIND, node(host=grows, allocators=less)).last(states(**here)) is not None, "most of it is not torch's"
+
+
 def test_standing_still_at_the_limit_is_told() -> None:
     pressure = PressureState(some_ratio=0.9, full_ratio=0.6, some_seconds=100.0, full_seconds=60.0)
     full = host(cgroups=(cgroup(15 * GIB, 16 * GIB, pressure=pressure),))
@@ -132,6 +169,16 @@ def test_a_group_full_of_shared_memory_is_not_full_of_files() -> None:
     row = group(growth=rate(0.05), limit_seconds=SOON)
     there = host(cgroups=(cgroup(12 * GIB, 16 * GIB, parts={"anon": 3 * GIB, "file": 9 * GIB, "shmem": 8 * GIB}),))
     assert Told(KIND, node(host=row)).last(states(host=there)) is not None
+
+
+def test_files_that_nobody_used_lately_are_not_in_what_grows() -> None:
+    row = group(growth=rate(0.05), limit_seconds=SOON)
+    parts = {"anon": 2 * GIB, "file": 9 * GIB, "shmem": 5 * GIB}
+    grows = {"working_set_bytes": 8 * GIB, "current_bytes": 12 * GIB}
+    idle = host(cgroups=(cgroup(8 * GIB, 16 * GIB, parts=parts, **grows),))
+    assert Told(KIND, node(host=row)).last(states(host=idle)) is not None
+    used = host(cgroups=(cgroup(12 * GIB, 16 * GIB, parts=parts | {"shmem": GIB}),))
+    assert Told(KIND, node(host=row)).last(states(host=used)) is None
 
 
 def test_the_textbook_judges_growth_alone() -> None:

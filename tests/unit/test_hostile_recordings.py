@@ -19,8 +19,8 @@ from agent.bundle.records import encoded
 from agent.cli.app import run
 from agent.cli.client import AgentClient
 from agent.recorder import store
-from agent.recorder.kept import baselines_in
-from agent.recorder.store import Store
+from agent.recorder.kept import usuals_in
+from agent.recorder.store import Learned, Store
 from agent.signals.baseline import Baselines
 from agent.simulate.run import Spec, simulate
 from agent.state import Judgement, Subject
@@ -74,7 +74,8 @@ def test_a_policy_by_a_name_that_no_file_can_have(tmp_path: Path, capsys: pytest
     bundle = written(tmp_path / "a", leaking(3, 1))
     told = line(capsys, 2, "replay", bundle, "--policy", "a" * 5000)
     assert told.endswith("...: File name too long")
-    assert line(capsys, 2, "policy", "show", "--profile", "") == "kvtide: profile: '': must be one of default, textbook"
+    told = line(capsys, 2, "policy", "show", "--profile", "")
+    assert told == "kvtide: profile: '': must be one of default, latency, throughput, textbook"
 
 
 def test_a_pipe_is_not_touched_to_see_what_it_is(tmp_path: Path) -> None:
@@ -123,9 +124,9 @@ def kept_in(folder: Path) -> Store:
     return Store(folder, Header(why="t"), full_seconds=60.0, coarse_seconds=600.0, max_bytes=64 << 20)
 
 
-def take(kept: Store, seconds: Iterator[int] | range, usuals: bytes | None = None) -> None:
+def take(kept: Store, seconds: Iterator[int] | range, learned: Learned | None = None) -> None:
     for second in seconds:
-        kept.take(moment(second), Judgement(at=0.0), usuals)
+        kept.take(moment(second), Judgement(at=0.0), learned)
 
 
 def test_what_is_none_of_ours_is_left_alone_and_recording_goes_on(tmp_path: Path) -> None:
@@ -162,15 +163,16 @@ def test_a_directory_that_goes_away_is_made_again(tmp_path: Path) -> None:
 def test_what_is_usual_is_for_the_agent_alone(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     folder.mkdir(mode=0o755)
+    known = encoded(Usuals(baselines=Baselines()))[1]
     (folder / "baselines.part").write_bytes(b"of an older agent, for all to read")
-    take(kept_in(folder), range(2), encoded(Usuals(baselines=Baselines()))[1])
+    take(kept_in(folder), range(2), Learned(known, known))
     assert stat.S_IMODE((folder / "baselines.msgpack").stat().st_mode) == 0o600
-    assert baselines_in(folder) is not None
+    assert usuals_in(folder) is not None
 
 
 def test_a_pipe_in_the_place_of_what_is_usual_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "baselines.msgpack")
-    assert baselines_in(tmp_path) is None
+    assert usuals_in(tmp_path) is None
 
 
 def test_recordings_that_nobody_fetches_are_few(tmp_path: Path) -> None:

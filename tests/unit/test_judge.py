@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from agent import judge as judging
-from agent.judge import ENGINE_GONE, HELD_SECONDS, OUT_OF_SIGHT, Judge
+from agent.judge import HELD_SECONDS, Judge
 from agent.judging import LiveJudge
 from agent.policy.types import DEFAULT
+from agent.signals.allocators import AllocatorsTracker
+from agent.signals.engine import EngineTracker
+from agent.signals.gpus import GpusTracker
+from agent.signals.hosts import HostsTracker
+from agent.signals.types import EngineSignals, Reading
 from agent.state import AgentState, Judgement, Scope, Subject, Tier, Verdict
 from agent.verdicts.base import Facts, Finding, View, advance
+from agent.verdicts.endings import ENGINE_GONE, OUT_OF_SIGHT, ending_of
 from agent.verdicts.kv_orphan import KvOrphan
+from engine_hooks.detail import Detail
 from tests.unit import timeline
 from tests.unit.details import make_delayed, make_detail
 from tests.unit.recordings import leaking, moment, sound_engine
@@ -249,3 +257,72 @@ def test_what_was_confirmed_as_a_warning_must_hold_before_it_gets_somebody_up() 
         once = advance(once, found("page"), now, 10.0)
     assert once is not None
     assert (once.phase, once.finding.tier, once.began) == ("confirmed", "page", 0.0)
+
+
+def test_one_engine_s_failing_signals_cost_no_other_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = EngineTracker.take
+
+    def fails(self: EngineTracker, now: float, at: float, reading: Reading, detail: Detail | None) -> EngineSignals:
+        if reading.engine == "bad":
+            raise ValueError("broken")
+        return take(self, now, at, reading, detail)
+
+    monkeypatch.setattr(EngineTracker, "take", fails)
+    failed: Counter[str] = Counter()
+    judge = Judge(on_error=lambda name, _: failed.update([name]))
+    both = (
+        timeline.engine(engine="bad", instance="b"),
+        timeline.engine(engine="good", instance="g", pool=timeline.pool(orphaned=200)),
+    )
+    for t in range(10):
+        judgement = judge.look(timeline.state(float(t), engines=both))
+    assert failed == {"signals/bad": 10}
+    assert [each.engine for each in judgement.signals.engines] == ["good"]
+    assert [(each.kind, each.subject.engine) for each in judgement.verdicts] == [("kv_orphan", "good")]
+
+
+def test_what_an_engine_was_told_of_is_held_while_its_signals_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaking = (timeline.engine(pool=timeline.pool(orphaned=200)),)
+    judge = Judge(on_error=lambda *_: None)
+    for t in range(10):
+        judge.look(timeline.state(float(t), engines=leaking))
+    monkeypatch.setattr(EngineTracker, "take", _raise)
+    (held,) = judge.look(timeline.state(10.0, engines=(timeline.engine(),))).verdicts
+    assert (held.phase, held.held) == ("confirmed", True)
+
+
+def _raise(*_: object) -> None:
+    raise ValueError("broken")
+
+
+@pytest.mark.parametrize("part", [GpusTracker, HostsTracker, AllocatorsTracker])
+def test_a_part_that_fails_costs_that_part_alone(part: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part, "take", _raise)
+    failed: Counter[str] = Counter()
+    judge = Judge(on_error=lambda name, _: failed.update([name]))
+    judgement = judge.look(timeline.state(0.0, engines=(timeline.engine(),)))
+    assert len(failed) == 1
+    assert next(iter(failed)).startswith("signals:")
+    assert [each.engine for each in judgement.signals.engines] == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "back", "words"),
+    [
+        ("oom", True, "none in ten minutes"),
+        ("engine_missing", True, "it is back"),
+        ("engine_missing", False, "not missed any more: taken to have moved"),
+        ("kv_pressure", True, "no longer so"),
+    ],
+)
+def test_every_ending_has_its_word(kind: str, back: bool, words: str) -> None:
+    assert ending_of(kind, back=back) == words
+
+
+def test_a_fault_that_has_gone_says_so() -> None:
+    judge = Judge()
+    for t in range(20):
+        verdicts = judge.look(
+            timeline.state(float(t), engines=(timeline.engine(pool=timeline.pool(orphaned=200 if t < 10 else 0)),))
+        ).verdicts
+    assert [(each.phase, each.ending) for each in verdicts] == [("resolved", "all of it was given back")]

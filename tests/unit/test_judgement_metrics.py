@@ -88,10 +88,21 @@ def test_verdicts_are_bounded_the_most_urgent_stay_and_all_are_counted() -> None
     assert found["verdicts", "suspect", "page"] == 0
 
 
-def test_what_can_not_be_seen_is_counted_and_not_shown() -> None:
-    found = values(verdicts.collect, judgement=make_judgement(make_found(held=True)))
-    assert [key for key in found if key[0] == "verdict"] == []
-    assert found["verdicts", "confirmed", "page"] == 1
+def test_what_can_not_be_seen_has_the_same_series_and_one_that_says_so() -> None:
+    seen = values(verdicts.collect, judgement=make_judgement(make_found()))
+    held = values(verdicts.collect, judgement=make_judgement(make_found(held=True)))
+    (shown,) = (key for key in seen if key[0] == "verdict")
+    assert held == seen | {("verdict_held", *shown[1:-2]): 1}, "else an alert would resolve, and page again"
+    assert not [key for key in seen if key[0] == "verdict_held"]
+
+
+def test_what_can_be_seen_comes_before_what_can_not() -> None:
+    many = [
+        make_found(held=not number % 2, subject=Subject(scope="engine", engine=f"m{number}")) for number in range(300)
+    ]
+    found = values(verdicts.collect, judgement=Judgement(at=0.0, verdicts=tuple(many)))
+    assert len([key for key in found if key[0] == "verdict"]) == verdicts.MOST_VERDICTS
+    assert len([key for key in found if key[0] == "verdict_held"]) == verdicts.MOST_VERDICTS - 150
 
 
 def test_two_sources_that_are_stale_are_two_series() -> None:

@@ -10,7 +10,7 @@ from agent.signals.types import Slow
 from agent.verdicts import DETECTORS
 from agent.verdicts.base import Facts, Finding
 from agent.verdicts.kv_orphan import KvOrphan
-from tests.unit.builders import MIB, make_pool
+from tests.unit.builders import MIB, make_engine, make_pool
 from tests.unit.details import make_detail, make_leak, make_pool_row
 from tests.unit.facts import facts, phases, signals, slow
 from tests.unit.timeline import page, pool, state, times
@@ -223,3 +223,13 @@ def test_an_inferred_leak_over_time() -> None:
         (900.0, "resolved"),
         (960.0, "none"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "amount"), [(1, "4.0 MiB, "), (8, "4.0 MiB on each of 8 ranks, "), (None, "4.0 MiB, ")]
+)
+def test_bytes_are_said_to_be_of_each_rank_where_there_are_several(ranks: int | None, amount: str) -> None:
+    leaking = make_engine(world_size=ranks, pool=make_pool(orphaned=4))
+    finding = KvOrphan().judge(Facts(pool=leaking.pool, engine=leaking))
+    assert finding is not None
+    assert f"by no request ({amount}0.4% of the pool)" in finding.sentence

@@ -263,3 +263,35 @@ def test_it_is_suspected_confirmed_after_a_minute_and_does_not_flap() -> None:
         "resolved",
         "none",
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "tier", "words"),
+    [
+        ({"failed_ratio": 0.01}, None, ""),
+        ({"failed_ratio": 0.03}, "warn", "3.0% of the requests that ended have failed."),
+        ({"failed_ratio": 0.06}, "page", "6.0% of the requests"),
+        ({"request_p99_times": 1.5}, None, ""),
+        ({"request_p99_times": 2.0}, "warn", "take 2.0 times as long as usual"),
+        ({"request_p99_times": 3.1}, "page", "3.1 times"),
+        ({"kv_p90_bytes": 8 * 10**9, "kv_p99_bytes": 12 * 10**9}, None, ""),
+        (
+            {"kv_p90_bytes": 9 * 10**9, "kv_p99_bytes": 10 * 10**9},
+            "warn",
+            "8.4 GiB or more in a tenth of the last half",
+        ),
+        ({"kv_p90_bytes": 7 * 10**9, "kv_p99_bytes": 13 * 10**9}, "page", "12.1 GiB at its peaks"),
+    ],
+)
+def test_textbook_errors_latency_and_quantiles(said: dict[str, Any], tier: str | None, words: str) -> None:
+    finding = judge(TEXTBOOK, **said)
+    assert (finding and finding.tier) == tier
+    assert finding is None or words in finding.sentence
+    assert judge(**said) is None, "in the default profile these are no pressure by themselves"
+
+
+@pytest.mark.parametrize(("failed", "tier"), [(0.005, None), (0.02, "warn"), (0.9, "warn")])
+def test_requests_that_fail_are_harm(failed: float, tier: str | None) -> None:
+    finding = judge(**FULL, harm=True, failed_ratio=failed)
+    assert (finding and finding.tier) == tier
+    assert finding is None or f"{failed:.1%} of requests failed" in finding.sentence

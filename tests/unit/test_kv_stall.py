@@ -161,8 +161,8 @@ def test_on_a_page_over_time() -> None:
     assert phases("kv_stall", times(200), said, there=there) == [
         (40.0, "suspect"),
         (42.0, "confirmed"),
-        (100.0, "resolved"),
-        (160.0, "none"),
+        (129.0, "resolved"),
+        (189.0, "none"),
     ]
 
 

@@ -10,9 +10,10 @@ import pytest
 from agent.policy.types import DEFAULT, TEXTBOOK, Policy
 from agent.signals.types import NodeSignals
 from agent.state import AgentState
+from engine_hooks.members import WorkerRow
 from tests.unit.allocators import make_event, make_failure
 from tests.unit.test_device_growth import fall
-from tests.unit.timeline import GIB, MIB, UNIX, engine, gpu, member, state, times
+from tests.unit.timeline import GIB, MIB, UNIX, engine, gpu, member, pool, state, times
 from tests.unit.told import Told, allocator_signals, engine_signals, gpu_signals, node
 
 KIND = "over_budget"
@@ -25,12 +26,12 @@ def states(seconds: float = 200, **parts: Any) -> Iterator[AgentState]:
         yield state(t, **values | parts)
 
 
-def test_full_with_failed_allocations_pages() -> None:
+def test_full_with_failed_allocations_warns_for_oom_pages_already() -> None:
     failure = make_failure(rank=0, event=make_event(count=3, at=UNIX))
     signals = node(gpus=gpu_signals(**FULL))
     found = Told(KIND, signals).last(states(failures=(failure,), waterfalls=(fall(other_processes=3 * GIB),)))
     assert found is not None
-    assert (found.phase, found.tier, found.subject.gpu) == ("confirmed", "page", "0")
+    assert (found.phase, found.tier, found.subject.gpu) == ("confirmed", "warn", "0")
     assert found.sentence == (
         "GPU 0 is 97% used, 2.0 GiB free, and 3 allocations failed in the last 10 min. 20.0 GiB are held by what is "
         "not of kvtide's engines."
@@ -117,3 +118,23 @@ def test_its_life() -> None:
         return node(gpus=gpu_signals(**FULL), allocators=harm)
 
     assert Told(KIND, given).phases(states(300)) == ["none", "suspect", "confirmed", "resolved", "none"]
+
+
+def test_one_oom_gets_people_up_once() -> None:
+    failure = make_failure(rank=0, event=make_event(at=UNIX))
+    full = node(gpus=gpu_signals(**FULL))
+    seen = list(states(failures=(failure,)))
+    pages = [kind for kind in (KIND, "oom") if (found := Told(kind, full).last(seen)) and found.tier == "page"]
+    assert pages == ["oom"]
+
+
+@pytest.mark.parametrize(("dtype", "tier"), [("fp8_e4m3", "warn"), ("auto", None)])
+def test_with_fp8_the_thresholds_are_lower(dtype: str, tier: str | None) -> None:
+    failure = make_failure(rank=0, event=make_event(at=UNIX))
+    signals = node(gpus=gpu_signals(use_ratio=0.8, above_warn_seconds=0.0))
+    worker = WorkerRow(
+        tensor_parallel_rank=0, pipeline_parallel_rank=0, device="cuda:0", device_uuid="GPU-0", kv_bytes=GIB
+    )
+    here = engine(pool=pool(cache_dtype=dtype), members=(member(worker=worker),))
+    found = Told(KIND, signals).last(states(engines=(here,), failures=(failure,)))
+    assert (found and found.tier) == tier

@@ -66,7 +66,7 @@ def test_only_what_differs_is_needed(tmp_path: Path) -> None:
         ("growth: {forecast_seconds: .inf}", "growth.forecast_seconds: inf: Input should be a finite number"),
         ("serving: {queue_warn: 5.5}", "serving.queue_warn: 5.5: Input should be a valid integer"),
         ("tenants: {long_session: a}", "tenants.long_session: 'a': must be a list (lines that begin with \"-\")"),
-        ("profile: strict", "profile: 'strict': Input should be 'default' or 'textbook'"),
+        ("profile: strict", "profile: 'strict': Input should be 'default', 'latency', 'throughput' or 'textbook'"),
         ("use: 3", "use: 3: must be a mapping with warn_ratio, "),
         ("use:", "use: None: must be a mapping with warn_ratio, "),
         ("[1]", "must be a mapping of settings, not list"),
@@ -135,9 +135,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_policy_is_chosen_by_profile_or_file(tmp_path: Path) -> None:
     assert (choose("default"), choose("textbook")) == (DEFAULT, TEXTBOOK)
     assert choose(str(written(tmp_path, "fp8_factor: 0.5"))).fp8_factor == 0.5
-    with pytest.raises(ConfigError, match=r"no such profile \(default, textbook\)"):
+    with pytest.raises(ConfigError, match=r"no such profile \(default, latency, throughput, textbook\)"):
         choose("strict")
-    with pytest.raises(ConfigError, match="must be one of default, textbook"):
+    with pytest.raises(ConfigError, match="must be one of default, latency, throughput, textbook"):
         of_profile("strict")
 
 

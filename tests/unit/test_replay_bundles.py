@@ -9,13 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent import episodes
 from agent.bundle.format import Change, Header, Label, Usuals, Writer, read
 from agent.faces.terminal import LEAST_COLUMNS, Terminal
 from agent.judge import Judge
 from agent.policy.types import DEFAULT, TEXTBOOK
 from agent.recorder.store import Store
 from agent.recorder.triggers import Triggers
-from agent.replay import likeness, lives
+from agent.replay import likeness
 from agent.replay.bundle_text import render
 from agent.replay.bundles import AGENT_ENDED, POLICY_OF_BUNDLE, POLICY_UNREADABLE, BundleReplay, replay_bundle
 from agent.replay.fold import Fold
@@ -215,17 +216,17 @@ def test_a_detector_that_fails_ends_no_replay(tmp_path: Path, monkeypatch: pytes
 
 
 def test_what_does_not_fit_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "MOST_LIVES", 0)
+    monkeypatch.setattr(episodes, "MAX_EPISODES", 0)
     replay = replay_bundle(written(tmp_path / "a", leaking(20, 5)))
     assert (replay.verdicts, replay.left_out > 0) == ((), True)
     assert "are not shown." in shown(replay)
 
 
 def test_differences_are_told_in_a_bounded_number() -> None:
-    comparison, live = likeness.Comparison(), []
+    comparison = likeness.Comparison()
     for number in range(30):
-        comparison.state(1, float(number))
-        live.append((1, Change(monotonic=float(number), verdict=make_found())))
-    found = comparison.of(live)
+        comparison.state(1, float(number), own=True)
+        comparison.said([Change(monotonic=float(number), verdict=make_found())])
+    found = comparison.likeness()
     assert len(found.only_live) == likeness.SHOWN + 1
     assert found.only_live[-1] == "and 20 more"

@@ -20,7 +20,7 @@ from tests.unit.timeline import UNIX, engine, host, state, times, watch
 
 def judge(restarts: int, policy: Policy = DEFAULT, **parts: Any) -> Finding | None:
     killed = parts.pop("killed", ())
-    row = RestartState(engine="m", restarts=restarts, level="")
+    row = RestartState(engine="m", restarts=restarts)
     view = View(state(0.0, host=host(restarts=(row,), killed=killed), **parts), NodeSignals(), policy)
     found = [*RestartLoop().judge(view)]
     return found[0][1] if found else None
@@ -57,7 +57,7 @@ def test_it_outlives_the_engines_that_it_is_about() -> None:
     def states() -> Iterator[AgentState]:
         for t in times(1800, 5):
             number = int(t // 300)
-            row = RestartState(engine="m", restarts=number, level="")
+            row = RestartState(engine="m", restarts=number)
             up = t % 300 > 200
             yield state(t, engines=(engine(instance=f"i{number}"),) if up else (), host=host(restarts=(row,)))
 

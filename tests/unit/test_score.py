@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.policy.types import DEFAULT, TEXTBOOK, Policy
+from agent.policy.types import DEFAULT, TEXTBOOK, Policy, ScorePolicy
 from agent.signals.score import fragmentation_penalty, leak_penalty, scores
 from agent.signals.types import AllocatorSignals, EngineSignals, NodeSignals, Score
 from agent.sources.device.state import GpuMemory
@@ -58,7 +58,6 @@ def test_a_pool_with_room_has_all_points() -> None:
         (0.80, True, DEFAULT, 50),
         (0.95, True, DEFAULT, 0),
         (0.95, False, DEFAULT, 60),
-        (0.95, None, DEFAULT, 60),
         (0.80, False, DEFAULT, 60),
         (0.72, False, DEFAULT, 90),
         (0.95, False, TEXTBOOK, 0),
@@ -177,3 +176,21 @@ def test_a_score_is_never_outside_its_scale(
     told = signals(use, harm, fragmentation=fragmentation, free_bytes=4 * GIB, retries_per_minute=1.0)
 
     assert all(0 <= each.value <= 100 for each in scores(node(orphaned=orphaned), told, (), policy))
+
+
+def test_where_harm_is_not_known_a_pool_that_may_be_ill_has_no_score() -> None:
+    unknown, roomy = made(node(), signals(0.95, harm=None)), made(node(), signals(0.5, harm=None))
+    assert "kv/kvtide" not in unknown
+    assert "engine/kvtide" not in unknown, "the least of its parts is not known"
+    assert "engine/textbook" in unknown
+    assert roomy["kv/kvtide"].value == 100
+    assert roomy["kv/kvtide"].harm is None
+
+
+@pytest.mark.parametrize(
+    ("use", "tier"), [(0.7, ""), (0.79, "warning"), (0.83, "severe"), (0.87, "emergency"), (0.95, "emergency")]
+)
+def test_a_score_says_how_soon_somebody_has_to_respond_by_the_policy_in_force(use: float, tier: str) -> None:
+    assert made(node(), signals(use, harm=True))["kv/kvtide"].tier == tier
+    calm = Policy(score=ScorePolicy(warn_below=3, severe_below=2, emergency_below=1))
+    assert made(node(), signals(min(use, 0.89), harm=True), calm)["kv/kvtide"].tier == ""

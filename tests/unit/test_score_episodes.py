@@ -17,9 +17,10 @@ def test_two_profiles_that_share_their_signals_say_what_they_say_alone(name: str
     for profile, policy in PROFILES.items():
         judge, listener = Judge(policy), Listener()
         for state in scenario.made().states:
-            listener.take(state.monotonic, judge.look(state).verdicts)
-        assert together.episodes[profile] == listener.episodes
-        assert listener.episodes
+            listener.take(state, judge.look(state).verdicts)
+        alone = listener.finish()
+        assert together.episodes[profile] == alone
+        assert alone
 
 
 def test_a_histogram_counts_a_value_where_its_bound_is() -> None:

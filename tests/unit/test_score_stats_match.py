@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
-from agent.state import Subject, Tier
+from agent.episodes import Episode
+from agent.state import Subject, Tier, Verdict
 from bench.corpus.scenario import Label, Made, Recipe, Scenario
-from bench.score.episodes import Episode, Heard, patient
+from bench.score.episodes import Heard, patient
 from bench.score.match import judged, matches
 from bench.score.tally import misses, tally
 
@@ -26,7 +27,12 @@ def heard(*episodes: Episode, labels: tuple[Label, ...] = (FAULT,), family: str 
 
 
 def said(kind: str, at: float, tier: Tier = "page", subject: Subject = ENGINE) -> Episode:
-    return Episode(kind, subject, at, tier, "It stands.", paged=at if tier == "page" else None)
+    verdict = Verdict(
+        kind=kind, phase="confirmed", since=at, changed=at, sentence="It stands.", remedy="", evidence={},
+        subject=subject, tier=tier,
+    )  # fmt: skip
+    paged = at if tier == "page" else None
+    return Episode(kind, subject, at, at, verdict, verdict, tier, told_at=at, paged_at=paged)
 
 
 def test_a_verdict_in_time_finds_the_fault() -> None:
@@ -73,7 +79,7 @@ def test_what_nobody_can_see_is_due_later(gap: tuple[float, float], due: float) 
 def test_a_page_in_negative_time_is_counted_apart() -> None:
     outcome = judged(heard(said("oom", 5_000.0), said("oom", 6_000.0, "warn")), "default")
     assert len(outcome.false) == 2
-    assert [each.confirmed for each in outcome.false_pages] == [5_000.0]
+    assert [each.paged_at for each in outcome.false_pages] == [5_000.0]
 
 
 def test_negative_time_leaves_out_faults_and_their_wake() -> None:

@@ -10,7 +10,7 @@ import pytest
 from agent.state import AgentState, Verdict
 from tests.unit.builders import make_hooks
 from tests.unit.node_builders import make_source
-from tests.unit.timeline import UNIX, engine, page, state, times
+from tests.unit.timeline import UNIX, engine, page, state, times, watch
 from tests.unit.told import Told, told_tiers
 
 KIND = "sensor_stale"
@@ -63,6 +63,7 @@ def test_silent_hooks_are_told_and_those_of_an_engine_that_starts_are_not() -> N
     starting = verdict(engines=(engine(**silent, started_at=UNIX - 400),))
     assert found is not None
     assert starting is None
+    assert found.tier == "note", "engine_missing tells people"
     assert found.sentence == (
         "The hooks in engine m have said nothing for 90 s: no word for 90 s. What its pool holds is not known."
     )
@@ -108,3 +109,12 @@ def test_an_engine_that_is_gone_is_no_stale_sensor_any_more() -> None:
         told.look(state(t, engines=(silent,)))
     found = told.look(state(101, engines=()))
     assert [(each.phase, each.ending) for each in found] == [("resolved", "engine gone")]
+
+
+def test_a_silent_engine_is_told_once_by_what_somebody_can_act_on() -> None:
+    silent = engine(phase="silent", reason="no word", report_age_seconds=500.0, running=None, pool=None)
+    frozen = page(engine="m", phase="stale", reason="it stands still", usage_ratio=None)
+    seen = watch(state(t, engines=(silent,), pages=[frozen]) for t in times(200))
+    assert seen.kinds() == {"engine_missing"}
+    other = watch(state(t, engines=(engine(),), pages=[frozen]) for t in times(200))
+    assert other.kinds() == {"sensor_stale"}, "an engine that speaks may have a page that does not"

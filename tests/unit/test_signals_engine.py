@@ -13,7 +13,8 @@ from agent.signals.baseline import Baselines
 from agent.signals.node import NodeTracker
 from agent.signals.types import EngineSignals
 from agent.state import AgentState
-from tests.unit.builders import make_engine, make_pool, make_state
+from engine_hooks.members import FrontendRow, HygieneRow
+from tests.unit.builders import make_engine, make_frontend, make_pool, make_state
 from tests.unit.details import make_allocation, make_delayed, make_detail, make_histogram, make_tenant, make_work
 from tests.unit.node_builders import make_scraped, make_scraped_engine
 
@@ -347,3 +348,40 @@ def test_an_engine_that_is_silent_has_no_signals() -> None:
     tracker.take(hooked(0, pool={}))
 
     assert not tracker.take(hooked(1, pool={}, phase="silent")).engines
+
+
+def test_the_longest_prompt_is_told_as_times_their_mean() -> None:
+    def prompts(n: int) -> dict[str, Any]:
+        # A hundred prompts of 128 tokens and one of more than 4,096 in five minutes.
+        counts = (n, 0, n // 100, 0)
+        lengths = make_histogram(bounds=(256.0, 4096.0, 8192.0), counts=counts, sum=128.0 * n + 5000.0 * (n // 100))
+        return {"pool": {"held": 3000}, "detail": {"work": make_work(prompt_tokens=lengths)}}
+
+    last = play(seconds(320, prompts, step=2))[-1]
+    assert last.prompt_spread_times == pytest.approx(4096 / 176, rel=0.05)
+
+
+def test_quantiles_of_what_is_held_need_five_minutes() -> None:
+    def holds(n: int) -> dict[str, Any]:
+        return {"pool": {"held": 9000 if n % 100 < 4 else 3000, "block_bytes": 10**6}}
+
+    said = play(seconds(1300, holds))
+    assert said[200].kv_p90_bytes is None
+    assert said[200].kv_p99_bytes is None
+    assert (said[-1].kv_p90_bytes, said[-1].kv_p99_bytes) == (9 * 10**9, 9 * 10**9)
+    rare = play(seconds(1300, lambda n: {"pool": {"held": 9000 if n < 11 else 3000, "block_bytes": 10**6}}))[-1]
+    assert (rare.kv_p90_bytes, rare.kv_p99_bytes) == (3 * 10**9, 9 * 10**9)
+
+
+def test_repeated_text_is_absent_until_the_api_servers_tell_of_it() -> None:
+    def said(*rows: HygieneRow) -> EngineSignals:
+        members = (make_frontend(frontend=FrontendRow(count=1, requests=1, hygiene=rows)),)
+        return play([hooked(0.0, pool={}, members=members)])[0]
+
+    def row(tenant: str, requests: int, ratio: float) -> HygieneRow:
+        return HygieneRow(tenant=tenant, requests=requests, invisible_ratio=0.0, repeated_ratio=ratio)
+
+    assert said().repeated_ratio is None
+    assert "repeated_ratio" in said().missing
+    assert said(row("a", 30, 0.8), row("b", 10, 0.0)).repeated_ratio == pytest.approx(0.6)
+    assert said(row("a", 30, 0.0)).repeated_ratio == 0.0

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import math
+import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.estimators import climb, detached, matched, robust_slope, slows_to, spread_of, theil_sen, without_steps
-from agent.signals.baseline import ANEW, LEAST_VALUES, Baselines, Usual, usable
+from agent.estimators import (
+    climb,
+    detached,
+    matched,
+    robust_slope,
+    slows_to,
+    spread_of,
+    theil_sen,
+    without_jumps,
+    without_steps,
+)
+from agent.signals.baseline import (
+    ANEW,
+    EARLY_VALUES,
+    FORGET_HOURS,
+    LEAST_VALUES,
+    MOST_NAMES,
+    Baselines,
+    Learning,
+    Usual,
+    grown_old,
+    usable,
+)
 from agent.signals.quantiles import between, quantile, share_above
 from engine_hooks.detail import Histogram
 from tests.unit.series import Wander
@@ -106,6 +129,22 @@ def test_the_share_above_a_limit_cuts_the_bucket_that_it_lies_in() -> None:
     assert share_above((8192.0, 8192.0), [5, 0, 5], 4096) == pytest.approx(0.75), "one bound twice"
 
 
+def test_until_there_is_a_baseline_a_high_one_of_the_first_values_stands_for_it() -> None:
+    usual = Usual()
+    for n in range(LEAST_VALUES):
+        assert (usual.early() is None) == (n < EARLY_VALUES)
+        usual.learn(0.9 if n == EARLY_VALUES - 1 else 0.2 + 0.001 * (n % 3))  # a surge's first minute teaches little
+        if EARLY_VALUES - 1 <= n < LEAST_VALUES - 1:
+            assert usual.early() == pytest.approx(0.2, abs=0.003)
+    assert usual.early() is None, "there is one"
+    climbs = Usual()
+    for n in range(LEAST_VALUES - 1):
+        climbs.learn(0.1 + 0.02 * n)
+    early = climbs.early()
+    assert early is not None
+    assert (0.1 + 0.02 * LEAST_VALUES) / early < 1.5, "what has been on its way up all the time has not jumped"
+
+
 def test_a_baseline_follows_slowly_ignores_what_is_far_and_in_the_end_accepts_it() -> None:
     usual = Usual()
     for n in range(LEAST_VALUES):
@@ -131,3 +170,43 @@ def test_baselines_are_bounded_and_a_copy() -> None:
     copy.engines["e199"]["context"].learn(1.01)
     assert mine.engines["e199"]["context"].value == 1.0
     assert usable(None).engines == {}
+
+
+def test_a_jump_is_taken_out_and_a_slope_and_a_bow_are_left() -> None:
+    steady = [0.1 * n for n in range(20)]
+    jumped = [value + (5.0 if n >= 9 else 0.0) for n, value in enumerate(steady)]
+    fills = [10 * (1 - math.exp(-n / 4)) for n in range(20)]
+
+    assert without_jumps(steady, 0.1) == steady
+    assert without_jumps(fills, 0.1) == fills
+    taken = without_jumps(jumped, 0.45)
+    assert max(b - a for a, b in pairwise(taken)) < 0.2
+    assert without_jumps([], 1.0) == []
+
+
+def test_noise_is_no_jump() -> None:
+    draw = random.Random(5)
+    values = [draw.gauss(0, 1) for _ in range(60)]
+    assert without_jumps(values, 0.3) == values
+
+
+def test_what_is_not_seen_for_fourteen_days_is_forgotten() -> None:
+    known = {"m": {"context": Usual(value=1.0, count=99), "share/a": Usual(value=0.2, count=99)}, "old": {"x": Usual()}}
+    seen = Learning(known["m"])
+    for _ in range(FORGET_HOURS + 1):
+        grown_old(known, {"m"})
+        seen.times("context", 2.0, 1.0)
+    assert {engine: list(names) for engine, names in known.items()} == {"m": ["context"]}
+
+
+def test_a_new_tenant_takes_the_place_of_the_one_that_is_not_seen_for_longest() -> None:
+    known = {f"share/{n}": Usual(value=1.0, count=99, unseen=n % 7) for n in range(MOST_NAMES)}
+    learning = Learning(known)
+    learning.learn("share/new", 0.1)
+    assert len(known) == MOST_NAMES
+    assert "share/new" in known
+    assert "share/6" not in known
+    for usual in known.values():
+        usual.unseen = 0
+    learning.learn("share/newer", 0.1)
+    assert "share/newer" not in known, "all of them are there"

@@ -55,3 +55,20 @@ def test_what_follows_the_requests_of_a_day_is_no_leak() -> None:
 @pytest.mark.parametrize("running", [steady, None])
 def test_what_grows_beside_the_requests_is_a_leak(running: Shape | None) -> None:
     assert seen(6, running, lambda t: 4000 + 150 * t / HOUR + 4 * math.sin(t / 131.0))
+
+
+def test_a_staircase_of_host_memory_is_seen_before_two_hours_are_over() -> None:
+    tracker, steps = HostsTracker(), []
+    for n in range(2 * 110):
+        t = 30.0 * n
+        row = make_process(resident_bytes=int((4000 + 200 * (t // 700) + 3 * math.sin(t / 131.0)) * MIB))
+        state = make_state(
+            make_engine(engine="m", running=round(steady(t))),
+            monotonic=1000.0 + t,
+            scrape=None,
+            host=make_host(processes=(row,), cgroups=()),
+        )
+        (signals,) = tracker.take(1000.0 + t, state)
+        if signals.slow is not None:
+            steps.append(signals.slow.staircase)
+    assert max(steps) >= 4

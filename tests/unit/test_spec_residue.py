@@ -7,7 +7,7 @@ import pytest
 from agent.policy.types import Policy, ResiduePolicy
 from agent.verdicts.base import Facts, Finding
 from agent.verdicts.spec_residue import SpecResidue
-from tests.unit.builders import make_pool
+from tests.unit.builders import make_engine, make_pool, make_worker
 from tests.unit.details import make_detail, make_speculation
 
 
@@ -65,3 +65,33 @@ def test_it_pages_by_the_policy(blocks: int, tier: str) -> None:
     policy = Policy(residue=ResiduePolicy(warn_bytes=300_000_000, page_bytes=300_000_000))
     detail = make_detail(speculation=make_speculation(residue_blocks_total=blocks))
     assert SpecResidue().judge(Facts(pool=make_pool(orphaned=300), detail=detail, policy=policy)) is None
+
+
+def of_rank(ranks: int, node: int | None, orphaned: int = 30) -> Finding | None:
+    workers = tuple(make_worker(rank=rank) for rank in range(ranks))
+    return SpecResidue().judge(
+        Facts(
+            pool=make_pool(orphaned=orphaned, block_bytes=1_000_000),
+            detail=make_detail(speculation=make_speculation(residue_blocks_total=30)),
+            engine=make_engine(members=workers, world_size=ranks),
+            node_residue_bytes=node,
+        )
+    )
+
+
+def test_what_counts_is_what_the_node_has_lost() -> None:
+    assert of_rank(1, 30_000_000) is None
+    both, own = of_rank(1, 60_000_000), of_rank(2, 60_000_000)
+    assert both is not None
+    assert own is not None
+    assert both.sentence.endswith(
+        "30 KV blocks (28.6 MiB) behind that nobody gives back. On this node it is 57.2 MiB in all."
+    )
+    assert own.sentence.endswith("30 KV blocks (28.6 MiB on each of 2 ranks) behind that nobody gives back.")
+    assert (both.evidence["residue_bytes"], both.evidence["node_residue_bytes"]) == (30_000_000, 60_000_000)
+    assert (page := of_rank(8, None)) is not None
+    assert page.tier == "page"
+
+
+def test_an_engine_that_has_lost_nothing_is_not_told_for_its_neighbours() -> None:
+    assert of_rank(1, 500_000_000, orphaned=0) is None

@@ -73,6 +73,21 @@ def test_before_anything_is_usual_it_is_one_that_sends_far_more_than_all_others(
     assert judge(tenant(share_ratio=0.8, share_times=1.1, requests_per_minute=90.0), small) == {}, "as ever"
 
 
+def test_before_anything_is_usual_it_is_one_whose_share_has_jumped() -> None:
+    new: dict[str, Any] = {"share_times": None, "requests_per_minute": 20.0}
+    small = tenant("small", **new, share_ratio=0.05, early_share_times=0.4, waiting=3)
+    (finding,) = judge(tenant(**new, share_ratio=0.9, early_share_times=4.5), small).values()
+    assert finding.sentence == (
+        "Tenant acme holds 90% of the KV pool, with 4.5 times its share of the minutes before, while 3 requests of "
+        "others wait."
+    )
+    assert judge(tenant(**new, share_ratio=0.9, early_share_times=1.2), small) == {}, "long sessions, as ever"
+    assert judge(tenant(**new, share_ratio=0.45, early_share_times=4.5), small) == {}, "most is not its own"
+    assert judge(tenant(**new, share_ratio=0.9, early_share_times=4.5), tenant("small", **new)) == {}, "there is room"
+    more = tenant("small", **new, share_ratio=0.4, early_share_times=3.0, waiting=3)
+    assert judge(tenant(**new, share_ratio=0.55, early_share_times=3.0), more) == {}, "all have more"
+
+
 @pytest.mark.parametrize(
     ("ratio", "policy", "tier"),
     [(0.81, DEFAULT, "note"), (1.0, DEFAULT, "warn"), (0.81, TEXTBOOK, "warn"), (1.02, TEXTBOOK, "page")],

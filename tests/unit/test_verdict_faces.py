@@ -112,10 +112,23 @@ def test_growth_and_forecast(changes: dict[str, object], text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "style"), [(100.0, ""), (60.0, ""), (59.0, "yellow"), (40.0, "yellow"), (39.0, "#d55e00")]
+    ("value", "tier", "style"),
+    [(100.0, "", ""), (60.0, "", ""), (59.0, "warning", "yellow"), (39.0, "severe", "#d55e00"), (59.0, "", "")],
 )
-def test_health(value: float, style: str) -> None:
-    parts = (make_score(value=value), make_score(scope="kv", value=value), make_score(scope="host", value=99.6))
+def test_health(value: float, tier: str, style: str) -> None:
+    """The colour is the tier's, which the policy in force has given it."""
+    parts = (
+        make_score(value=value, tier=tier),
+        make_score(scope="kv", value=value),
+        make_score(scope="host", value=99.6),
+    )
     judgement = make_judgement(signals=NodeSignals(), scores=parts)
     (line,) = signals.lines(make_state(judgement=judgement), "m")
     assert (line.text, line.style) == (f"{value:.0f} of 100 (KV pool {value:.0f}, host 100)", style)
+
+
+def test_an_emergency_says_so() -> None:
+    judgement = make_judgement(signals=NodeSignals(), scores=(make_score(value=5.0, tier="emergency"),))
+    (line,) = signals.lines(make_state(judgement=judgement), "m")
+    assert line.text.startswith("5 of 100: act now")
+    assert line.style == "#d55e00"

@@ -108,3 +108,22 @@ def test_one_long_document_is_over_before_it_counts() -> None:
         (479.0, "resolved"),
         (539.0, "none"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "default", "textbook"),
+    [
+        ({"repeated_ratio": 0.30}, None, None),
+        ({"repeated_ratio": 0.40}, "note", "warn"),
+        ({"repeated_ratio": 0.70}, "warn", "page"),
+        ({"prompt_spread_times": 5.0}, None, None),
+        ({"prompt_spread_times": 9.0}, "note", "warn"),
+        ({"prompt_spread_times": 9.0, "harm": True}, "note", "warn"),  # lengths that differ are only noted
+    ],
+)
+def test_repeated_text_and_the_spread_of_lengths(
+    said: dict[str, Any], default: str | None, textbook: str | None
+) -> None:
+    for policy, tier in ((DEFAULT, default), (TEXTBOOK, textbook)):
+        finding = judge(policy, **said)
+        assert (finding and finding.tier) == tier

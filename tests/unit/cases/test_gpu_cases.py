@@ -94,8 +94,7 @@ def test_cold_02_a_crash_loop_is_told_as_one() -> None:
     def states() -> Iterator[AgentState]:
         for t in times(1800, 5):
             number = int(t // 300)
-            level = "page" if number >= 3 else "warn" if number == 2 else ""
-            again = RestartState(engine="m", restarts=number, level=level)
+            again = RestartState(engine="m", restarts=number)
             up = t % 300 > 200
             engines = (engine(instance=f"i{number}"),) if up else ()
             yield state(t, engines=engines, host=host(restarts=(again,)))

@@ -1,0 +1,177 @@
+"""The rules, judged by the real promtool at 15, 30 and 60 s scrapes: each alert fires on its fault and on no other."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.policy.types import DEFAULT, Policy
+from alerts import build, recording
+from alerts.rule import RESPOND_WITHIN
+from engine_hooks.core.allocation import WAIT_SECONDS
+from exporters import catalogue as c
+from tests.bed.prometheus import program
+from tests.unit.alerts.cases import CASES, HEALTHY, E
+from tests.unit.alerts.promtool import MINUTES, RULES, of, run, asked_of, verdict
+
+SCRAPES = (15, 30, 60)
+
+
+def rules() -> Iterator[dict[str, Any]]:
+    for name in (*RULES, "kvtide-names.yml"):
+        for group in yaml.safe_load((build.BUILT / name).read_text())["groups"]:
+            yield from group["rules"]
+
+
+ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def test_what_is_committed_is_what_is_built() -> None:
+    for name, text in build.files().items():
+        assert (build.BUILT / name).read_text() == text, f"{name}: make generate"
+
+
+def test_promtool_accepts_every_file() -> None:
+    files = [str(build.BUILT / name) for name in (*RULES, "kvtide-names.yml")]
+    subprocess.run([program("promtool"), "check", "rules", *files], check=True, capture_output=True, timeout=60)
+    for name in ("prometheus.yml", "prometheus-fast.yml"):
+        subprocess.run(
+            [program("promtool"), "check", "config", str(build.BUILT / name)],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+
+@pytest.mark.parametrize("profile", ["default", "latency", "throughput", "textbook"])
+def test_rules_are_sound_for_every_profile(profile: str, tmp_path: Path) -> None:
+    for name, text in build.files(Policy(profile=profile)).items():
+        if name in (*RULES, "kvtide-names.yml"):
+            file = tmp_path / name
+            file.write_text(text)
+            subprocess.run([program("promtool"), "check", "rules", file], check=True, capture_output=True, timeout=60)
+
+
+def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    fires = {case.alert for case in CASES if case.fires}
+    quiet = {case.alert for case in CASES if not case.fires} | {"KvtideWatchdog"}
+    assert (ALERTS.keys() - fires, ALERTS.keys() - quiet) == (set(), set())
+    assert (fires | quiet) <= ALERTS.keys()
+
+
+@pytest.mark.parametrize("interval", SCRAPES)
+def test_each_alert_fires_on_its_fault_and_on_nothing_else(interval: int, tmp_path: Path) -> None:
+    run(tmp_path, [*asked_of(CASES, interval)], interval)
+
+
+@pytest.mark.parametrize("interval", SCRAPES)
+def test_a_sound_engine_fires_nothing(interval: int, tmp_path: Path) -> None:
+    firing = 'ALERTS{alertstate="firing",alertname!="KvtideWatchdog",alertname!~"Textbook.*"}'
+    test = {
+        "interval": f"{interval}s",
+        "input_series": [
+            replace(each, labels={"instance": name} | dict(each.labels)).as_yaml(interval, 60 * MINUTES)
+            for name, series in HEALTHY
+            for each in series
+        ],
+        "promql_expr_test": [{"expr": f"count_over_time({firing}[1d])", "eval_time": f"{MINUTES}m", "exp_samples": []}],
+    }
+    run(tmp_path, [test], interval)
+
+
+def test_promtool_says_where_an_alert_does_not_fire(tmp_path: Path) -> None:
+    quiet = next(case for case in CASES if not case.fires)
+    with pytest.raises(AssertionError):
+        run(tmp_path, [*asked_of([replace(quiet, fires=True)], 15)], 15)
+
+
+def told(alert: str, *series: Any, labels: dict[str, str], annotations: dict[str, str]) -> dict[str, Any]:
+    rule = ALERTS[alert]
+    same = {name: rule["labels"][name] for name in ("severity", "respond_within", "page", "condition")}
+    return {
+        "interval": "15s",
+        "input_series": [each.as_yaml(15, 60 * MINUTES) for each in series],
+        "alert_rule_test": [
+            {
+                "eval_time": f"{MINUTES}m",
+                "alertname": alert,
+                "exp_alerts": [{"exp_labels": same | labels, "exp_annotations": annotations}],
+            }
+        ],
+    }
+
+
+def test_what_people_read(tmp_path: Path) -> None:
+    where = {"instance": "node-a:9477", "job": "kvtide", "engine": "m", "gpu": "none"}
+    run(
+        tmp_path,
+        [
+            told(
+                "KvtideOutOfMemory",
+                verdict("oom", process="worker/0"),
+                labels=where | {"kind": "oom", "process": "worker/0"},
+                annotations={
+                    "summary": "m worker/0: out of memory",
+                    "description": "An allocation of m worker/0 on node-a:9477 failed for good in the last 10 minutes, "
+                    "or the kernel killed it for memory. kvtide status says why: truly out, in pieces, taken by "
+                    "others, free but unusable, or the host's memory. A bundle of what led to it is on the node.",
+                    "runbook_url": "docs/runbooks/oom.md",
+                    "dashboard": "/d/kvtide-allocator?var-instance=node-a:9477&var-engine=m",
+                },
+            ),
+            told(
+                "KvtideBlocksOrphaned",
+                of(c.KV_ORPHANED, 15, **E),
+                of(c.KV_CAPACITY, 1000, **E),
+                labels=where,
+                annotations={
+                    "summary": "m: 1.5% of the KV pool has leaked",
+                    "description": "1.5% of the KV blocks of m on node-a:9477 are held by no request, for 10 minutes. "
+                    "They come back by a restart or by reclaiming them; the board says whose they were.",
+                    "runbook_url": "docs/runbooks/kv_orphan.md",
+                    "dashboard": "/d/kvtide-leaks?var-instance=node-a:9477&var-engine=m",
+                },
+            ),
+        ],
+        15,
+    )
+
+
+def test_every_alert_says_who_how_soon_and_where_to_look() -> None:
+    for name, rule in ALERTS.items():
+        labels, notes = rule["labels"], rule["annotations"]
+        assert labels["respond_within"] == RESPOND_WITHIN[labels["severity"]], name
+        assert labels["page"] == ("no" if labels["severity"] == "warning" else "yes"), name
+        assert {"condition", "engine", "gpu"} <= labels.keys(), name
+        assert notes.keys() == {"summary", "description", "runbook_url", "dashboard"}, name
+        assert "{{ $labels.engine }}{{ $labels.process }}" not in notes["summary"], name
+
+
+def test_what_is_short_of_four_scrapes_is_not_used() -> None:
+    """At 60 s, rate and increase need four samples."""
+    minutes = {"m": 1, "h": 60}
+    for rule in rules():
+        for number, unit in re.findall(r"\[(\d+)([mh])\]", rule["expr"]):
+            assert int(number) * minutes[unit] >= 4, rule
+
+
+def test_the_engines_metrics_are_those_of_the_catalogue() -> None:
+    known = {metric.name for metric in c.CATALOGUE}
+    for rule in rules():
+        for name in re.findall(r"(?<![:\w\"])kvtide_\w+(?![:\w])", rule["expr"]):
+            assert re.sub(r"_(bucket|count|sum)$", "", name) in known, rule
+
+
+def test_slow_requests_are_counted_by_a_bucket_that_exists() -> None:
+    assert {*recording.WAIT_BOUNDS} <= {*WAIT_SECONDS}
+    for profile in ("default", "latency", "throughput"):
+        policy = Policy(profile=profile)
+        assert recording.slow_seconds(policy) >= policy.allocator.latency_page_seconds
+    assert recording.slow_seconds(DEFAULT) == 0.5
