@@ -50,7 +50,7 @@ class Follow:
             seconds = now - self._since.setdefault(action.id, now)
             if expected is None or seconds < LEAST_SECONDS:
                 continue
-            value = measured(expected.signal, state, action.plan.subject)
+            value = measured(expected.signal, state, action.plan.subject, seconds)
             self._times[action.id] = self._times.get(action.id, 0) + 1 if moved(action, value) else 0
             stands = self._memory.breaches(action.plan.kind, action.plan.subject.engine) > 0
             verdict = verified(action, value, seconds=seconds, times=self._times[action.id], stands=stands)

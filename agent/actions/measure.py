@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from agent.retained import past_lease
+from agent.retained import leaks_of, past_lease
 from agent.signals.types import AllocatorSignals, EngineSignals, TenantSignals
 from agent.state import AgentState, EngineState
 from agent.subject import Subject
+
+AGED_SECONDS = 15.0  # a leaked block must have been so for so long: what was in flight then has long ended
 
 Measure = Callable[[AgentState, Subject], float | None]
 
@@ -40,21 +42,33 @@ def allocators_of(state: AgentState, subject: Subject) -> tuple[AllocatorSignals
     )
 
 
-def measured(signal: str, state: AgentState, subject: Subject) -> float | None:
-    """Return the number called ``signal`` now; None where it can't be seen, or no such number is known."""
+def measured(signal: str, state: AgentState, subject: Subject, since: float = 0.0) -> float | None:
+    """Return the number called ``signal`` now; None where it can't be seen, or no such number is known.
+
+    ``since``: seconds since the action that is for it. What leaks meanwhile is no fault of that action.
+    """
+    if signal == "orphaned_aged_blocks":
+        engine = engine_of(state, subject)
+        return None if engine is None else orphaned_aged(engine, since)
     measure = MEASURES.get(signal)
     return None if measure is None else measure(state, subject)
+
+
+def orphaned_aged(engine: EngineState, since: float = 0.0) -> float | None:
+    """Return the blocks of the main pool that had leaked :data:`AGED_SECONDS` or more before, ``since`` seconds ago.
+
+    None where they are not named.
+    """
+    if engine.detail is None or engine.detail.leaks is None:
+        return None
+    old = AGED_SECONDS + since
+    return sum(row.blocks for row in leaks_of(engine.detail, "orphaned") if row.age_seconds >= old)
 
 
 def _use(state: AgentState, subject: Subject) -> float | None:
     engine = engine_of(state, subject)
     pool = engine.pool if engine else None
     return pool.held / pool.capacity if pool is not None and pool.capacity else None
-
-
-def _orphaned(state: AgentState, subject: Subject) -> float | None:
-    engine = engine_of(state, subject)
-    return engine.pool.orphaned if engine and engine.pool else None
 
 
 def _waiting(state: AgentState, subject: Subject) -> float | None:
@@ -109,7 +123,6 @@ def _signal(name: str) -> Measure:
 
 MEASURES: Mapping[str, Measure] = {
     "use_ratio": _use,
-    "orphaned_blocks": _orphaned,
     "waiting_requests": _waiting,
     "refused_requests": _refused,
     "late_blocks": _late,

@@ -160,3 +160,8 @@ def test_a_process_is_the_same_although_its_start_moved_with_the_clock() -> None
     assert Restored(kept).take("a", (7, 1003.0)) == track
     assert Restored(kept).take("a", (7, 1100.0)) is None
     assert Restored(kept).take("a", (8, 1000.0)) is None
+
+
+def test_a_track_that_counted_minutes_is_of_use_but_for_them() -> None:
+    old = msgspec.json.decode(b'{"instance": [], "begun": 1.0, "tiers": [], "in_a_row": [9, 0]}', type=KeptTrack)
+    assert (old.begun, old.said_seconds) == (1.0, (None, None))

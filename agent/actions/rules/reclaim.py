@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from agent.actions.measure import orphaned_aged
 from agent.actions.rules.base import Case
 from agent.actions.types import Plan
 from agent.policy.actions import Rung
 
-AGED_SECONDS = 10.0  # a leaked block must have been so for so long
+AUDITED_SECONDS = 10.0  # a block must have been known as leaked for so long; it leaked some seconds before
 SILENT_SECONDS = 30.0  # a decoding request without a token for so long is a zombie
 TRIM_BYTES = 64 << 20  # less is not worth a step's pause
 NOTHING = "Nothing to take back."
@@ -19,12 +20,12 @@ class ReclaimOrphans:
     kinds = frozenset({"kv_orphan"})
 
     def plan(self, case: Case) -> Plan | None:
-        """Return the plan; None where leaked blocks are only counted or inferred."""
-        pool = case.engine.pool
-        if pool is None or not pool.orphaned:
+        """Return the plan; None where leaked blocks are only counted or inferred, or none has been so for long."""
+        aged = orphaned_aged(case.engine)
+        if not aged:
             return None
-        expected = case.expect("orphaned_blocks", "down", max(1.0, 0.5 * pool.orphaned))
-        arguments = {"age_seconds": AGED_SECONDS}
+        expected = case.expect("orphaned_aged_blocks", "down", max(1.0, 0.5 * aged))
+        arguments = {"age_seconds": AUDITED_SECONDS}
         return case.plan("reclaim_orphans", "reclaim_orphans", arguments, expected=expected, undo=NOTHING)
 
 

@@ -21,6 +21,10 @@ from tests.bed.fake_executor import BLOCK_SIZE, FakeExecutor
 from tests.bed.scheduler import make_config, make_request
 
 
+class Other(SimpleNamespace):
+    """An engine of another kind; one that can be referred to weakly, as engines can."""
+
+
 class Core(EngineCore):
     """A core that has what one in a process of its own has, but is stepped by the test."""
 
@@ -152,10 +156,10 @@ def test_another_wrapper_above_ours_stays_and_ours_only_passes_on(bed: Bed) -> N
 
 
 def test_where_a_request_can_not_be_ended_it_is_unsupported(bed: Bed) -> None:
-    for engine in (SimpleNamespace(), SimpleNamespace(run_busy_loop=None)):
+    for engine in (Other(), Other(run_busy_loop=None)):
         with pytest.raises(RefusedError, match="no way") as refused:
             EnforceAdmission(bed.context(engine))
         assert refused.value.code == "unsupported"
-    together = SimpleNamespace(run_busy_loop=None, _send_error_outputs_to_client=print, dp_group=object())
+    together = Other(run_busy_loop=None, _send_error_outputs_to_client=print, dp_group=object())
     with pytest.raises(RefusedError, match="together"):
         EnforceAdmission(bed.context(together))

@@ -7,6 +7,7 @@ import os
 import pwd
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from tests.bed.agent import KVTIDE, AgentProcess
 from tests.unit.actions.test_killed import Engine
 from tests.unit.builders import make_pool_report
+from tests.unit.details import make_detail, make_leak
 from tests.unit.support import eventually
 
 PATIENCE = 20.0
@@ -26,6 +28,8 @@ class Leaking(Engine):
 
     def pool(self) -> Any:
         leaked = 0 if self.levers["reclaim_orphans"].calls["apply"] else 40
+        leaks = (make_leak(blocks=leaked, age_seconds=30.0),) if leaked else ()
+        self.link.send(make_detail(monotonic=time.monotonic(), leaks=leaks))
         return make_pool_report(held=400, orphaned=leaked)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.actions.measure import measured
 from agent.actions.memory import Memory
 from agent.actions.planner import plans
 from agent.actions.rules import RULES
@@ -15,11 +16,12 @@ from agent.policy.types import Policy
 from agent.signals.types import EngineSignals, NodeSignals, Score, TenantSignals
 from agent.state import AgentState, Judgement, Verdict
 from agent.subject import Subject
+from engine_hooks.detail import LeakRow
 from engine_hooks.levers.orders import LeverRow
 from tests.unit.actions.rig import policy, short
 from tests.unit.actions.test_safety import past
 from tests.unit.builders import make_engine, make_frontend, make_pool, make_silent, make_state
-from tests.unit.details import make_detail, make_tenant
+from tests.unit.details import make_detail, make_leak, make_tenant
 
 PAGE = {"tier": "page"}
 
@@ -56,6 +58,7 @@ def names(*args: Any, **kwargs: Any) -> list[str]:
     return [plan.rung for plan in ladder(*args, **kwargs)]
 
 
+YOUNG, AGED = make_leak(age_seconds=14.0), make_leak(age_seconds=16.0)
 SURGE = short(kind="tenant_surge", subject=Subject(scope="tenant", engine="m", tenant="acme"))
 ACME = (
     TenantSignals(engine="m", tenant="acme", share_ratio=0.4),
@@ -77,8 +80,10 @@ HEAVY = short(kind="allocator_fragmentation", evidence={"overcommit_ratio": 1.3}
         (SURGE, {"tenants": ACME}, ["quotas"]),
         (SURGE, {}, []),
         (short(kind="eviction_storm"), {}, ["evict_idle", "hold_hot"]),
-        (short(kind="kv_orphan"), {"pool": make_pool(orphaned=9)}, ["reclaim_orphans"]),
-        (short(kind="kv_orphan"), {"pool": make_pool(orphaned=None)}, []),
+        (short(kind="kv_orphan"), {"detail": make_detail(leaks=(AGED,))}, ["reclaim_orphans"]),
+        (short(kind="kv_orphan"), {"detail": make_detail(leaks=(YOUNG,)), "pool": make_pool(orphaned=9)}, []),
+        (short(kind="kv_orphan"), {"detail": make_detail(leaks=None), "pool": make_pool(orphaned=9)}, []),
+        (short(kind="kv_orphan"), {"pool": make_pool(orphaned=9)}, []),
         (DELAYED, {}, ["reclaim_delayed"]),
         (short(kind="kv_delayed_free", evidence={"delayed_blocks": 3.0}), {}, []),
         (IDLE, {}, ["trim"]),
@@ -198,3 +203,16 @@ def test_looks_that_come_sooner_are_no_further_breach() -> None:
     assert memory.breaches("kv_pressure", "m") == 3
     memory.take(Judgement(at=0.0), 3.0)
     assert memory.breaches("kv_pressure", "m") == 0
+
+
+def test_what_leaks_after_a_reclaim_is_no_fault_of_it() -> None:
+    subject = Subject(scope="engine", engine="m")
+
+    def aged(since: float, *leaks: LeakRow) -> float | None:
+        return measured("orphaned_aged_blocks", state(detail=make_detail(leaks=leaks)), subject, since)
+
+    assert aged(0.0, make_leak(blocks=40, age_seconds=20.0), make_leak(blocks=8, age_seconds=5.0)) == 40
+    # Twenty seconds later those 40 are gone, and 50 have come since.
+    assert aged(20.0, make_leak(blocks=8, age_seconds=25.0), make_leak(blocks=50, age_seconds=19.0)) == 0
+    assert aged(20.0, make_leak(blocks=40, age_seconds=40.0)) == 40
+    assert measured("orphaned_aged_blocks", state(), subject) is None

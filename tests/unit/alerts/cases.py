@@ -354,6 +354,10 @@ HOST: tuple[Case, ...] = (
                 Series("up", {}, after(1)),
                 of(c.ENGINE_OOM_KILLS, after(3), **E),
             ],
+            "the source failed for a while": [
+                UP,
+                of(c.ENGINE_OOM_KILLS, lambda at: None if 600 <= at < 1300 else 3, **E),
+            ],
             "of last night": [UP, of(c.ENGINE_OOM_KILLS, 3, **E)],
             "a gap": [
                 Series("up", {}, between(0, 600, 720, 1)),
@@ -412,6 +416,7 @@ ACTIONS: tuple[Case, ...] = (
                 Series(c.VERDICT.name, dict(verdict("kv_orphan").labels) | {"instance": "n0:9477"}, after(1)),
             ],
         },
+        minutes=14,
     ),
     *pair(
         "KvtidePolicyRefused",
@@ -464,8 +469,7 @@ def health(alert: str, below: float) -> tuple[Case, ...]:
 
 
 AGENT: tuple[Case, ...] = (
-    Case("KvtideWatchdog", "always", [UP]),
-    Case("KvtideWatchdog", "never twice", [], labels={"engine": "none", "gpu": "none"}),
+    Case("KvtideWatchdog", "always", [UP], labels={"engine": "none", "gpu": "none"}, minutes=2),
     *pair(
         "KvtideAgentDown",
         [Series("up", {}, after(0, before=1))],
@@ -474,7 +478,7 @@ AGENT: tuple[Case, ...] = (
             "another job": [Series("up", {"job": "node"}, always(0))],
         },
     ),
-    *pair("KvtideAgentsAbsent", [], {"there": [UP], "a gap": [Series("up", {}, between(0, 600, 720, 1))]}),
+    *pair("KvtideAgentsAbsent", [], {"there": [UP], "a gap": [Series("up", {}, between(0, 400, 520, 1))]}, minutes=10),
     *judged("KvtideEngineMissing", "engine_missing"),
     Case("KvtideEngineMissing", "a restart", [verdict("engine_missing", value=between(1, 600, 645))], fires=False),
     *enforced("KvtideEngineMissingEnforcing", verdict("engine_missing", "warn"), **E),
@@ -593,10 +597,10 @@ HEALTHY = (
         of(c.KV_UNEXPLAINED_GROWTH, 0.0001, **E, **ESTIMATE),
     ),
     healthy(
-        "scrape gaps",
-        lambda at: None if at % 600 < 60 else 0.97,
-        of(c.ENGINE_OOM_KILLS, lambda at: None if at % 600 < 60 else 2, **E),
-        of(c.ALLOCATOR_RETRIES_TOTAL, lambda at: None if at % 600 < 60 else 40, **PROCESS),
+        "gaps of a source",
+        lambda at: None if at % 600 >= 500 else 0.97,
+        of(c.ENGINE_OOM_KILLS, lambda at: None if at % 600 >= 500 else 2, **E),
+        of(c.ALLOCATOR_RETRIES_TOTAL, lambda at: None if at % 600 >= 500 else 40, **PROCESS),
     ),
     healthy(
         "full, and serves",

@@ -19,7 +19,7 @@ from engine_hooks.core.allocation import WAIT_SECONDS
 from exporters import catalogue as c
 from tests.bed.prometheus import program
 from tests.unit.alerts.cases import CASES, HEALTHY, E
-from tests.unit.alerts.promtool import MINUTES, RULES, of, run, asked_of, verdict
+from tests.unit.alerts.promtool import MINUTES, RULES, asked_of, of, run, verdict
 
 SCRAPES = (15, 30, 60)
 
