@@ -91,11 +91,13 @@ check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/python -m exporters.docs --check
 	@$(AGENT)/bin/python -m agent.config_docs --check
 	@$(AGENT)/bin/python -m agent.policy.docs --check
+	@$(AGENT)/bin/python -m alerts.build --check
 
-generate: agent-env ## Write the generated pages of docs/
+generate: agent-env ## Write the generated pages of docs/, rules and routing
 	@$(AGENT)/bin/python -m exporters.docs
 	@$(AGENT)/bin/python -m agent.config_docs
 	@$(AGENT)/bin/python -m agent.policy.docs
+	@$(AGENT)/bin/python -m alerts.build
 
 bench: setup ## Run the benchmarks
 	@$(ENGINE)/bin/python -m bench

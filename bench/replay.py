@@ -17,11 +17,11 @@ from bench.rows import Row
 
 ROOT = Path(__file__).parents[1]
 RECORD, REPLAY, JUDGE = 0.001, 0.001, 0.004  # of real time: recording, replay of a node with one engine, judging eight
-SIZES = {"one": 1, "eight": 8}  # engines, and as many GPUs
+SIZES = {"one": 1, "two": 2, "eight": 8}  # engines, and as many GPUs
 
 
 def run(quick: bool) -> list[Row]:
-    """Return the rows, for nodes with one and with eight engines and GPUs; ``quick``: of fewer states."""
+    """Return the rows, for nodes with one, two and eight engines and GPUs; ``quick``: of fewer states."""
     agent = ROOT / ".venv" / "agent" / "bin" / "python"
     interpreter = str(agent) if agent.exists() else sys.executable
     command = [interpreter, "-m", "bench.replay", "300" if quick else "1200"]
@@ -29,12 +29,12 @@ def run(quick: bool) -> list[Row]:
     costs = json.loads(out)
     rows = []
     for name, cost in costs.items():
-        whole = name == "eight"
+        least, whole = name == "one", name == "eight"
         rows += [
             Row(f"recorder.bytes_{name}", cost["bytes"], "B/state"),
             Row(f"recorder.cpu_{name}", cost["write"], "cores", RECORD if whole else None),
             Row(f"judge.cpu_{name}", cost["judge"], "cores", JUDGE if whole else None),
-            Row(f"replay.time_{name}", cost["replay"], "of real time", None if whole else REPLAY),
+            Row(f"replay.time_{name}", cost["replay"], "of real time", REPLAY if least else None),
         ]
     return rows
 

@@ -1,4 +1,4 @@
-"""What a judge said of one scenario: each verdict from its confirmation to its end."""
+"""What judges said of one scenario."""
 
 from __future__ import annotations
 
@@ -8,37 +8,21 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
+from agent.episodes import Episode, Episodes
 from agent.judge import Judge
 from agent.policy.types import DEFAULT, TEXTBOOK, Policy
 from agent.signals.node import NodeTracker
 from agent.signals.types import NodeSignals
-from agent.state import AgentState, Subject, Tier, Verdict
+from agent.state import AgentState, Verdict
 from bench.corpus.scenario import Label, Scenario
 
 PROFILES = {"default": DEFAULT, "textbook": TEXTBOOK}
 BLIND_PERIODS = 5.0  # usual times between states: a longer one is a gap, in which nobody can know
-_RANK: dict[Tier, int] = {"note": 0, "warn": 1, "page": 2}
-
-
-@dataclass(slots=True)
-class Episode:
-    """A confirmed verdict. ``confirmed``, ``ended``, ``paged``: monotonic seconds; None: it was not, or is still there.
-
-    ``tier``: the highest that it had. ``sentence``: what it said when it was confirmed or rose to that tier.
-    """
-
-    kind: str
-    subject: Subject
-    confirmed: float
-    tier: Tier
-    sentence: str
-    paged: float | None = None
-    ended: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A scenario with what both profiles said. ``seconds``: its length; ``states``: how many there were."""
+    """A scenario with what both profiles said. Times are monotonic seconds; ``states``: how many there were."""
 
     scenario: Scenario | None
     labels: tuple[Label, ...]
@@ -57,29 +41,19 @@ class Heard:
 
 
 class Listener:
-    """Turns judgement after judgement into episodes."""
+    """Turns judgement after judgement into episodes, by the monotonic clock; a verdict that stayed a note is none."""
 
     def __init__(self) -> None:
-        self.episodes: list[Episode] = []
-        self._open: dict[tuple[str, Subject], Episode] = {}
+        self._episodes = Episodes()
 
-    def take(self, now: float, verdicts: tuple[Verdict, ...]) -> None:
-        """Take the verdicts at ``now``."""
-        told = {
-            (each.kind, each.subject): each for each in verdicts if each.phase == "confirmed" and each.tier != "note"
-        }
-        for key in [key for key in self._open if key not in told]:
-            self._open.pop(key).ended = now
-        for key, verdict in told.items():
-            episode = self._open.get(key)
-            if episode is None:
-                episode = Episode(*key, now, verdict.tier, verdict.sentence)
-                self._open[key] = episode
-                self.episodes.append(episode)
-            elif _RANK[verdict.tier] > _RANK[episode.tier]:
-                episode.tier, episode.sentence = verdict.tier, verdict.sentence
-            if verdict.tier == "page" and episode.paged is None:
-                episode.paged = now
+    def take(self, state: AgentState, verdicts: tuple[Verdict, ...]) -> None:
+        """Take the verdicts on ``state``."""
+        self._episodes.take(verdicts, state.monotonic, state.monotonic - state.at)
+
+    def finish(self) -> list[Episode]:
+        """Return what was told, in the order of its confirmation; one that stands has no end."""
+        told, _ = self._episodes.finish()
+        return [each for each in told if each.told_at is not None]
 
 
 def patient(labels: tuple[Label, ...], times: Sequence[float]) -> tuple[Label, ...]:
@@ -132,7 +106,7 @@ def listen(scenario: Scenario) -> Heard:
     for state in made.states:
         times.append(state.monotonic)
         for judge, listener in judges.values():
-            listener.take(state.monotonic, judge.look(state).verdicts)
+            listener.take(state, judge.look(state).verdicts)
     began, until = (times[0], times[-1]) if times else (0.0, 0.0)
-    episodes = {name: each.episodes for name, (_, each) in judges.items()}
+    episodes = {name: each.finish() for name, (_, each) in judges.items()}
     return Heard(scenario, patient(made.labels, times), began, until, len(times), episodes)

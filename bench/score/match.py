@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from agent.episodes import Episode
 from agent.state import Subject
 from bench.corpus.scenario import Label
-from bench.score.episodes import Episode, Heard
+from bench.score.episodes import Heard
 
 GRACE_SECONDS = 120.0  # after a fault has ended, in which a verdict on it may still come
 WAKE_SECONDS = 900.0  # after a fault has ended, in which its consequences may still be seen
@@ -26,6 +27,11 @@ class Outcome:
     negative_seconds: float = 0.0
 
 
+def told_at(episode: Episode) -> float:
+    """Return when somebody was told: before that it was a note at most."""
+    return episode.confirmed_at if episode.told_at is None else episode.told_at
+
+
 def matches(label: Subject, told: Subject) -> bool:
     """Return whether a verdict's subject is the label's: each field that the label has is the same in it."""
     pairs = ((getattr(label, name), getattr(told, name)) for name in ("engine", "tenant", "gpu", "process", "source"))
@@ -42,15 +48,17 @@ def judged(heard: Heard, profile: str) -> Outcome:
         found = [
             each
             for each in episodes
-            if each.kind == label.kind and matches(label.subject, each.subject) and label.onset <= each.confirmed <= end
+            if each.kind == label.kind and matches(label.subject, each.subject) and label.onset <= told_at(each) <= end
         ]
         right |= {id(each) for each in found}
-        outcome.delays.append((label, min(each.confirmed for each in found) - label.onset if found else None))
+        outcome.delays.append((label, min(map(told_at, found)) - label.onset if found else None))
     for episode in episodes:
         if id(episode) in right or any(_implied(label, episode, heard.until) for label in heard.labels):
             continue
         outcome.false.append(episode)
-        if episode.paged is not None and not any(_within(label, episode.paged, heard.until) for label in heard.labels):
+        if episode.paged_at is not None and not any(
+            _within(label, episode.paged_at, heard.until) for label in heard.labels
+        ):
             outcome.false_pages.append(episode)
     outcome.negative_seconds = _negative(heard)
     return outcome
@@ -64,7 +72,7 @@ def _within(label: Label, at: float, until: float) -> bool:
 def _implied(label: Label, episode: Episode, until: float) -> bool:
     """A verdict of the fault's kind is implied as well: of a second rank, or once more after it had gone."""
     kinds = label.implied | {label.kind} if matches(label.subject, episode.subject) else label.implied
-    return episode.kind in kinds and _within(label, episode.confirmed, until)
+    return episode.kind in kinds and _within(label, told_at(episode), until)
 
 
 def _negative(heard: Heard) -> float:

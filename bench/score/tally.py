@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bench.score.match import Outcome
+from bench.score.match import Outcome, told_at
 from bench.score.stats import Interval, percentile, poisson, wilson
 
 WEEK = 7 * 86_400.0
@@ -141,6 +141,6 @@ def misses(outcomes: Sequence[Outcome]) -> list[str]:
             word = "PAGED " if id(episode) in paged else "FALSE "
             lines.append(
                 f"{word} {scenario.name}: {episode.kind} ({episode.tier}) on {episode.subject}, at "
-                f"{episode.confirmed - began:,.0f} s: {episode.sentence}"
+                f"{told_at(episode) - began:,.0f} s: {episode.told.sentence}"
             )
     return lines

@@ -9,7 +9,7 @@ import asyncio
 import json
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -137,7 +137,7 @@ async def _send(client: httpx2.AsyncClient, plan: LoadPlan, request: _Planned, r
                 await response.aread()
                 _fail(report, f"{response.status_code}: {response.text}")
                 return
-            async for line in response.aiter_lines():
+            async for line in lines(response):
                 received = max(received, _received(line))
                 if request.cut_after is not None and received >= request.cut_after:
                     report.aborted += 1
@@ -154,6 +154,15 @@ async def _send(client: httpx2.AsyncClient, plan: LoadPlan, request: _Planned, r
         raise
     finally:
         report.tokens += received
+
+
+async def lines(response: httpx2.Response) -> AsyncIterator[str]:
+    """Yield a stream's lines. They end at a line feed alone: a generated text may hold what else ends one in Python."""
+    rest = b""
+    async for piece in response.aiter_bytes():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line.decode()
 
 
 def _received(line: str) -> int:

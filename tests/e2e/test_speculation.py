@@ -12,6 +12,7 @@ import pytest
 
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import EngineServer
+from tests.bed.load import lines
 
 DRAFTS = 4
 STREAMS = 20
@@ -39,7 +40,7 @@ async def complete(client: httpx2.AsyncClient, number: int, max_tokens: int, cut
     events = 0
     async with client.stream("POST", "/v1/completions", json=body) as response:
         assert response.is_success
-        async for line in response.aiter_lines():
+        async for line in lines(response):
             events += line.startswith("data: {")
             if cut_after is not None and events >= cut_after:
                 break

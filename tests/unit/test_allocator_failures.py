@@ -193,9 +193,9 @@ def test_a_huge_snapshot_is_cut_and_says_so(put: Any, tmp_path: Path) -> None:
     torch = put(FakeTorch(bed))
     one = bed.snapshot()["segments"][0]
     huge = one | {"blocks": one["blocks"] * (MAX_BLOCKS // len(one["blocks"]))}
-    torch._C._cuda_memorySnapshot = lambda _asked: {"segments": [huge, one, one]}
     probe = make_probe(KVTIDE_SNAPSHOT_DIR=str(tmp_path))
-    probe.row(0.0)
+    probe.row(0.0)  # its walk is timed, and a slow one would be refused
+    torch._C._cuda_memorySnapshot = lambda _asked: {"segments": [huge, one, one]}
     fail(torch, 2048 * MIB)
     (path,) = tmp_path.iterdir()
     content = json.loads(path.read_bytes())

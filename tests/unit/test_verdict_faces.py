@@ -68,7 +68,7 @@ def test_doubts_and_endings_are_told() -> None:
 
 
 def test_nothing_to_say_takes_no_line() -> None:
-    state = make_state(make_engine(), judgement=None, judge_errors={})
+    state = make_state(make_engine(), judgement=None, judge_errors={}, actions=None)
     assert drawn(state).startswith("╭─ m")
     assert told(state) == ((), "")
 
