@@ -20,9 +20,9 @@ from tests.bed.leak import arm, leak_env, wait_planted
 from tests.bed.load import LoadPlan, LoadReport, Tenant, run_load
 
 BLOCKS = 300
-LEAKED = 240  # of 299: what is left holds a few requests at a time
+LEAKED = 256  # of 299: what is left is less than one of the long requests needs, and behind that all others wait
 LEVERS = "watermark,active_cap,reclaim_orphans,evict_idle,admission"
-SECONDS = 45.0
+SECONDS = 60.0
 POLICY = """
 actions:
   mode: {mode}
@@ -33,7 +33,11 @@ LOAD = LoadPlan(
     requests=5000,
     seconds=SECONDS,
     concurrency=24,
-    tenants=(Tenant("acme", prompt=(64, 400), output=(32, 200), prefix=32), Tenant("globex", prompt=(32, 200))),
+    tenants=(
+        Tenant("acme", prompt=(64, 400), output=(32, 200), prefix=32),
+        Tenant("globex", prompt=(32, 200)),
+        Tenant("long", weight=0.1, prompt=(1500, 1600), output=(16, 32)),
+    ),
     seed=11,
 )
 
@@ -102,6 +106,8 @@ def test_a_leak_under_load_is_turned_and_without_kvtide_it_is_not() -> None:
         with serving(place / "off", "observe") as (agent, engine):
             left = load(agent, engine, place / "off" / "leak")
             assert agent.engine()["pool"]["orphaned"] == LEAKED
+            stalled = [each["kind"] for each in agent.state()["judgement"]["verdicts"] if each["phase"] == "confirmed"]
+            assert "kv_stall" in stalled
             assert left.actions == []
 
         for run in (sound, turned):
@@ -112,4 +118,4 @@ def test_a_leak_under_load_is_turned_and_without_kvtide_it_is_not() -> None:
         alone = left.load.tokens / sound.load.tokens
         print(f"\ngoodput against no leak: {goodput:.2f} with kvtide, {alone:.2f} without")
         assert goodput >= 0.70
-        assert alone < goodput
+        assert alone < 0.7 * goodput
