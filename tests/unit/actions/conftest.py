@@ -15,8 +15,10 @@ MakeRig = Callable[..., Awaitable[Rig]]
 
 
 @pytest.fixture
-async def make_rig(tmp_path: Path, key_file: Path) -> AsyncIterator[MakeRig]:
+async def make_rig(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakeRig]:
     """Make a rig with one engine, or with what is said of it."""
+    # The link counts orders by real time, and the rig's minutes take none.
+    monkeypatch.setattr("engine_hooks.link.ORDERS_AT_ONCE", 1e9)
     made: list[Rig] = []
 
     async def make(chosen: Policy | None = None, **process: Any) -> Rig:

@@ -12,8 +12,8 @@ from agent.actions.watching import milder
 from engine_hooks.core.levers import enforce_admission
 from engine_hooks.frontend.admission.rules import rules_of
 from tests.unit.actions.rig import policy, short
-from tests.unit.actions.test_planner import ACME, DELAYED, HEAVY, IDLE, PAGE, in_force, ladder, state
-from tests.unit.builders import make_pool
+from tests.unit.actions.test_planner import ACME, AGED, DELAYED, HEAVY, IDLE, PAGE, in_force, ladder, state
+from tests.unit.details import make_detail
 
 LEVERS = Path(__file__).parents[3] / "engine_hooks" / "core" / "levers"
 
@@ -24,7 +24,7 @@ def all_plans() -> dict[str, Plan]:
         *ladder(short(), tenants=ACME),
         *ladder(short(**PAGE), in_force("active_cap", requests=16)),
         *ladder(short(kind="eviction_storm")),
-        *ladder(short(kind="kv_orphan"), pool=make_pool(orphaned=9)),
+        *ladder(short(kind="kv_orphan"), detail=make_detail(leaks=(AGED,))),
         *ladder(DELAYED),
         *ladder(IDLE),
         *ladder(HEAVY),
