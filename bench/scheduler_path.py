@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from bench.paired import Hooks, Load, Methods, measure
@@ -19,6 +18,7 @@ from engine_hooks.core.view import SchedulerView
 from engine_hooks.guard import Guard
 from engine_hooks.settings import Settings
 from tests.bed.agent import AgentProcess
+from tests.bed.scheduler import BareEngine
 
 BUDGET = 1.01
 LOAD = Load(running=256, blocks=60_000, prompt=200, steps=3_000)  # all of them fit into the pool: nobody is preempted
@@ -59,7 +59,7 @@ def _ledger_alone(scheduler: Any) -> Iterator[Hooks]:
 def reporting(scheduler: Any, settings: Settings) -> Iterator[Hooks]:
     """All of the hooks on an engine that is nothing but its scheduler, talking to an agent."""
     methods = Methods(scheduler)
-    engine = SimpleNamespace(scheduler=scheduler, vllm_config=scheduler.vllm_config)
+    engine = BareEngine(scheduler=scheduler, vllm_config=scheduler.vllm_config)
     reporter = EngineReporter(engine, settings, None)
     reporter.start()
     deadline = time.monotonic() + LINK_SECONDS

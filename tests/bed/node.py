@@ -137,11 +137,11 @@ def frontend(number: int, options: argparse.Namespace) -> None:
 def core(number: int, options: argparse.Namespace) -> None:
     """One engine's scheduler, its hooks, and the thread that they run on."""
     from engine_hooks.core.reporter import EngineReporter
-    from tests.bed.scheduler import make_scheduler, step
+    from tests.bed.scheduler import BareEngine, make_scheduler, step
 
     scheduler = make_scheduler(BLOCKS, max_num_seqs=options.running)
     inbox: queue.SimpleQueue[None] = queue.SimpleQueue()
-    engine = SimpleNamespace(scheduler=scheduler, vllm_config=scheduler.vllm_config)
+    engine = BareEngine(scheduler=scheduler, vllm_config=scheduler.vllm_config)
     reporter = EngineReporter(engine, _settings(number), lambda: inbox.put(None))
     reporter.start()
     requests = itertools.count()

@@ -12,6 +12,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -67,6 +68,10 @@ def make_config(
         cache_config=CacheConfig(block_size=block_size, cache_dtype="auto", enable_prefix_caching=caching),
         device_config=DeviceConfig("cpu"),
     )
+
+
+class BareEngine(SimpleNamespace):
+    """What hooks can watch around a scheduler; unlike its base it can be referred to weakly, as engines can."""
 
 
 def make_scheduler(
