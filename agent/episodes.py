@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agent.state import Subject, Tier, Verdict
+from agent.state import Tier, Verdict
+from agent.subject import Subject
 
 MAX_EPISODES = 10_000
 TIERS: tuple[Tier, ...] = ("note", "warn", "page")

@@ -13,7 +13,8 @@ from agent.signals.node import SIGNALS, NodeTracker, parts_of
 from agent.signals.score import scores
 from agent.signals.series import Pace
 from agent.signals.types import EngineSignals, NodeSignals, Score, TenantSignals
-from agent.state import AgentState, Judgement, Subject, Verdict
+from agent.state import AgentState, Judgement, Verdict
+from agent.subject import Subject
 from agent.verdicts import DETECTORS, NODE_DETECTORS
 from agent.verdicts.base import Detector, Facts, Finding, NodeDetector, Track, View, advance, ended, verdict_of
 from agent.verdicts.endings import ENGINE_GONE, OUT_OF_SIGHT, ending_of

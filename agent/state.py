@@ -21,9 +21,7 @@ from agent.sources.device.state import DevicesState
 from agent.sources.driver_calls.state import DriverCallsState
 from agent.sources.host.state import HostState
 from agent.sources.scrape.state import ScrapedState
-from agent.subject import Scope as Scope  # noqa: PLC0414
-from agent.subject import Subject as Subject  # noqa: PLC0414
-from agent.subject import Value
+from agent.subject import Subject, Value
 from agent.waterfall.state import Waterfall
 from engine_hooks.allocator import AllocatorRow, HistoryRow
 from engine_hooks.detail import Detail

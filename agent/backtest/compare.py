@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from agent.backtest.result import Comparison, Episode, Pair
-from agent.state import Subject
+from agent.subject import Subject
 
 
 def compare(first: Sequence[Episode], second: Sequence[Episode]) -> Comparison:

@@ -10,7 +10,8 @@ import msgspec
 from agent.bundle.header import Label
 from agent.episodes import Episode as Told
 from agent.episodes import Passed
-from agent.state import Subject, Tier
+from agent.state import Tier
+from agent.subject import Subject
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):

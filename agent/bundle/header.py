@@ -6,7 +6,8 @@ import msgspec
 
 from agent.signals.baseline import Baselines
 from agent.signals.kept import Tracks
-from agent.state import Subject, Verdict
+from agent.state import Verdict
+from agent.subject import Subject
 from engine_hooks import __version__
 
 MAJOR, MINOR = 1, 0  # major: older readers can't read it; minor: they can, and pass over what they don't know

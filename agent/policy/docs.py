@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from agent.generated_page import DOCS, rows, write_or_check
 from agent.policy.profiles import OVERRIDES
-from agent.policy.types import DEFAULT, Policy, Section
+from agent.policy.section import Section
+from agent.policy.types import DEFAULT, Policy
 
 TARGET = DOCS / "policy.md"
 

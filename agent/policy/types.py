@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from agent.policy.actions import ActionsPolicy
 from agent.policy.admission import AdmissionPolicy
 from agent.policy.profiles import with_overrides
-from agent.policy.section import Section as Section  # noqa: PLC0414
+from agent.policy.section import Section
 
 Profile = Literal["default", "latency", "throughput", "textbook"]
 

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from agent.bundle.format import BundleError, Change, Header, Writer, read
 from agent.bundle.records import CHANGE, STANDING, STATE, USUALS, When, decoded, encoded, when_of
 from agent.recorder.series import Chunk
-from agent.state import AgentState, Subject
+from agent.state import AgentState
+from agent.subject import Subject
 
 Raw = tuple[int, bytes]
 BEFORE_SECONDS = 86400.0  # one state a minute from so long before

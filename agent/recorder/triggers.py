@@ -6,7 +6,8 @@ Pure: one state and its judgement after the other.
 from __future__ import annotations
 
 from agent.bundle.header import Change
-from agent.state import AgentState, Judgement, Subject, Verdict
+from agent.state import AgentState, Judgement, Verdict
+from agent.subject import Subject
 from engine_hooks.allocator import OOM
 
 _Key = tuple[str, Subject]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from agent.bundle.header import Change
-from agent.state import Subject
+from agent.subject import Subject
 
 _Key = tuple[int, float, str, Subject, str]
 SHOWN = 10

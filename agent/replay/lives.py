@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from agent.episodes import Episode
-from agent.state import Subject, Tier
+from agent.state import Tier
+from agent.subject import Subject
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,8 @@ from agent.signals.gpus import by_name, units_of
 from agent.signals.types import AllocatorSignals, NodeSignals, Score
 from agent.sources.device.state import GpuState
 from agent.sources.host.state import CgroupState, HostState
-from agent.state import AgentState, Subject, Verdict
+from agent.state import AgentState, Verdict
+from agent.subject import Subject
 from agent.waterfall.owners import bare
 from agent.waterfall.state import Waterfall
 

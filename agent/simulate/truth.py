@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from agent.bundle.header import Label
-from agent.state import Subject
+from agent.subject import Subject
 from engine_hooks.simulator import pipe
 from engine_hooks.simulator.spec import Spec, Truth
 

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from agent.policy.types import AllocatorPolicy
 from agent.retained import count_of
 from agent.signals.types import AllocatorSignals
-from agent.state import AgentState, Subject, Tier
+from agent.state import AgentState, Tier
+from agent.subject import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import (

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agent.signals.types import AllocatorSignals
-from agent.state import Subject, Tier
+from agent.state import Tier
+from agent.subject import Subject
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.leaking import amount, ends_in, leaks, shape

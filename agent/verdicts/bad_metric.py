@@ -12,7 +12,8 @@ from agent.plain import plain
 from agent.signals.gpus import units_of
 from agent.sources.device.state import GpuState
 from agent.sources.scrape.state import ScrapedEngine
-from agent.state import AgentState, EngineState, Subject
+from agent.state import AgentState, EngineState
+from agent.subject import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import worst

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from agent.policy.types import DEFAULT, Policy
 from agent.signals.types import EngineSignals, NodeSignals, Reading, TenantSignals
-from agent.state import AgentState, EngineState, PoolState, Subject, Tier, Verdict, VerdictPhase
+from agent.state import AgentState, EngineState, PoolState, Tier, Verdict, VerdictPhase
+from agent.subject import Subject
 from agent.verdicts.endings import AWAY
 from engine_hooks.detail import Detail
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 from agent.oom.log import Failure
 from agent.oom.message import parse
 from agent.plain import plain
-from agent.state import EngineState, Subject
+from agent.state import EngineState
+from agent.subject import Subject
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import worst
 from engine_hooks.allocator import MEMORY

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from agent.sources.host.state import DeadHolder
-from agent.state import Subject
+from agent.subject import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import failed_on, memory_of, total_of

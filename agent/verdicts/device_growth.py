@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from agent.plain import plain
 from agent.signals.types import GpuSignals, Rate, Slow
-from agent.state import AgentState, Subject, Tier
+from agent.state import AgentState, Tier
+from agent.subject import Subject
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.leaking import amount, ends_in, fast_ends_in, leaks, shape

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from agent.plain import plain
 from agent.retained import count_of
-from agent.state import AgentState, EngineState, Subject, Tier
+from agent.state import AgentState, EngineState, Tier
+from agent.subject import Subject
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, Gone, View
 from engine_hooks.members import WORKER

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from agent.plain import plain
 from agent.sources.device.names import XIDS
 from agent.sources.device.state import GpuState
-from agent.state import Subject, Tier
+from agent.state import Tier
+from agent.subject import Subject
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import worst

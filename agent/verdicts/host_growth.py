@@ -13,7 +13,8 @@ from agent.plain import plain
 from agent.policy.types import HostPolicy
 from agent.signals.types import HostSignals
 from agent.sources.host.state import CgroupState, ProcessState
-from agent.state import AgentState, Subject, Tier
+from agent.state import AgentState, Tier
+from agent.subject import Subject
 from agent.units import human_bytes, human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.leaking import leaks, shape

@@ -9,7 +9,10 @@ from agent.verdicts.base import Facts, Finding
 from agent.verdicts.harm import fp8_factor, of_each_rank
 from agent.verdicts.inferred_leak import inferred
 
-REMEDY = "Leaked blocks come back only when the engine restarts; evicting the prefix cache frees none of them."
+REMEDY = (
+    "Leaked blocks come back when the engine restarts, or where it lets kvtide give them back (lever reclaim_orphans); "
+    "evicting the prefix cache frees none of them."
+)
 PAGE_RATIO = 0.10  # leaked of the pool: it is a tenth smaller for all, and a leak goes on
 FELT_RATIO = 0.01  # leaked of a pool that is short, by which it is worth getting up
 

@@ -12,7 +12,8 @@ from agent.oom.judge import judge
 from agent.oom.log import Failure
 from agent.plain import plain
 from agent.sources.host.state import KilledState
-from agent.state import AgentState, Subject, Tier
+from agent.state import AgentState, Tier
+from agent.subject import Subject
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import failed_on, process_subject, process_words, worst

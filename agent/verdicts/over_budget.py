@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from agent.oom.log import Failure
 from agent.signals.types import GpuSignals
-from agent.state import AgentState, Subject, Tier
+from agent.state import AgentState, Tier
+from agent.subject import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from agent.verdicts.harm import fp8_factor_on

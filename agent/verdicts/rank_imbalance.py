@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from agent.retained import count_of
-from agent.state import AgentState, EngineState, MemberState, Subject
+from agent.state import AgentState, EngineState, MemberState
+from agent.subject import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import gpu_of

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from agent.plain import plain
 from agent.sources.host.restarts import WINDOW_SECONDS
-from agent.state import AgentState, Subject
+from agent.state import AgentState
+from agent.subject import Subject
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
 

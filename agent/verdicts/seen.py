@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent.state import AgentState, EngineState, Subject
+from agent.state import AgentState, EngineState
+from agent.subject import Subject
 
 
 class Seen:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from agent.plain import plain
 from agent.retained import count_of
 from agent.sources.base import SourceState
-from agent.state import AgentState, EngineState, Subject
+from agent.state import AgentState, EngineState
+from agent.subject import Subject
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, View
 from agent.verdicts.who import worst

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from agent.plain import plain
 from agent.retained import count_of, listed
-from agent.state import AgentState, MemberState, Subject
+from agent.state import AgentState, MemberState
+from agent.subject import Subject
 from agent.units import human_bytes
 from agent.verdicts.base import Finding, View
 from engine_hooks.allocator import AllocatorRow

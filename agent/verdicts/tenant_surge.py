@@ -8,7 +8,7 @@ from agent.plain import plain
 from agent.policy.types import Policy
 from agent.retained import NO_TENANT, count_of, listed
 from agent.signals.types import EngineSignals, TenantSignals
-from agent.state import Subject
+from agent.subject import Subject
 from agent.units import human_seconds
 from agent.verdicts.base import TIERS, Finding, View
 from agent.verdicts.harm import signals_of

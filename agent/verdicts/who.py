@@ -9,7 +9,8 @@ from agent.plain import plain
 from agent.signals.gpus import units_of
 from agent.signals.types import AllocatorSignals
 from agent.sources.device.state import GpuMemory, GpuState
-from agent.state import AgentState, MemberState, Subject, Tier
+from agent.state import AgentState, MemberState, Tier
+from agent.subject import Subject
 from agent.verdicts.base import Finding, View
 from agent.waterfall.owners import bare
 

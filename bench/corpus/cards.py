@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from agent.sources.host.state import DeadHolder
-from agent.state import Subject
+from agent.subject import Subject
 from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
 from bench.corpus.healthy import Serving
 from bench.corpus.scenario import Label, Made, Recipe

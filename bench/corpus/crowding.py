@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from agent.state import Subject
+from agent.subject import Subject
 from bench.corpus.clock import MINUTE, Clock, Tick, period_of
 from bench.corpus.healthy import Serving
 from bench.corpus.pressure import ENGINE, OF_LOAD

@@ -6,7 +6,7 @@ from random import Random
 
 from agent.sources.device.state import Xid
 from agent.sources.host.state import DeadHolder
-from agent.state import Subject
+from agent.subject import Subject
 from bench.corpus.cards import ENGINE, GPU, OF_FULL, room
 from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
 from bench.corpus.healthy import Serving

@@ -8,7 +8,7 @@ from random import Random
 from agent.oom.judge import judge
 from agent.oom.log import Failure
 from agent.sources.host.state import KilledState
-from agent.state import Subject
+from agent.subject import Subject
 from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
 from bench.corpus.healthy import Serving
 from bench.corpus.node import Node

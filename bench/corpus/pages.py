@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from agent.state import Subject
+from agent.subject import Subject
 from bench.corpus.blocks import lose
 from bench.corpus.clock import HOUR, MINUTE, Clock, Tick, period_of
 from bench.corpus.hookless import Hookless

@@ -18,7 +18,8 @@ from random import Random
 
 from agent.bundle.format import Header, Label, Writer, read
 from agent.cli.client import AgentClient
-from agent.state import AgentState, Subject
+from agent.state import AgentState
+from agent.subject import Subject
 from bench.corpus.scenario import Part
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import EngineServer

@@ -8,7 +8,8 @@ from hashlib import sha256
 from random import Random
 from typing import Literal
 
-from agent.state import AgentState, Subject
+from agent.state import AgentState
+from agent.subject import Subject
 
 Part = Literal["tuning", "evaluation"]
 

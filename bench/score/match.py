@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.episodes import Episode
-from agent.state import Subject
+from agent.subject import Subject
 from bench.corpus.scenario import Label
 from bench.score.episodes import Heard
 

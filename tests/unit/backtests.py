@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from agent.backtest.result import Episode
 from agent.bundle.header import Label
-from agent.state import AgentState, Subject, Verdict
+from agent.state import AgentState, Verdict
+from agent.subject import Subject
 from tests.unit.builders import make_detail, make_engine, make_pool, make_state
 from tests.unit.details import make_allocation, make_waiting
 

@@ -7,7 +7,8 @@ from typing import Any
 from agent.actions.types import Action, ActionCount, ActionsState, BreakerState, Expectation, Plan
 from agent.oom.log import FailureCount
 from agent.policy.state import PolicyState
-from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Subject, Verdict
+from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Verdict
+from agent.subject import Subject
 from engine_hooks.members import FrontendRow, WorkerRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
 from tests.unit.allocators import make_allocator_state, make_failure

@@ -18,7 +18,8 @@ from agent.signals.types import (
     Slow,
     TenantSignals,
 )
-from agent.state import Judgement, Subject, Verdict
+from agent.state import Judgement, Verdict
+from agent.subject import Subject
 
 MIB = 1024 * 1024
 

@@ -17,7 +17,8 @@ from agent.backtest.watch import Watch
 from agent.episodes import Episodes
 from agent.oom.log import FailureCount
 from agent.signals.types import EngineSignals, NodeSignals
-from agent.state import AgentState, Judgement, Subject, Verdict
+from agent.state import AgentState, Judgement, Verdict
+from agent.subject import Subject
 from tests.unit.allocators import make_failure
 from tests.unit.backtests import MONO, WALL, M, engine, episode, label, state, verdict
 from tests.unit.node_builders import make_host, make_scraped, make_scraped_engine

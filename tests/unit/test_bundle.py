@@ -20,7 +20,7 @@ from agent.bundle.format import BundleError, Change, Header, Label, Usuals, Writ
 from agent.bundle.header import MAJOR
 from agent.bundle.records import MAX_RECORD, RECORD
 from agent.signals.baseline import Baselines, Usual
-from agent.state import Subject
+from agent.subject import Subject
 from tests.unit.builders import make_state, make_verdict
 from tests.unit.recordings import leaking, moment, written
 

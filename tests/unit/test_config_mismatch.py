@@ -7,7 +7,8 @@ from typing import Any
 
 from agent.oom.judge import judge as judge_message
 from agent.signals.types import NodeSignals
-from agent.state import AgentState, Subject
+from agent.state import AgentState
+from agent.subject import Subject
 from agent.verdicts.base import Finding, View
 from agent.verdicts.config_mismatch import ConfigMismatch
 from engine_hooks.allocator import MEMORY

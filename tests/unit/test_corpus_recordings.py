@@ -9,7 +9,7 @@ import pytest
 
 from agent.bundle.format import Label, read
 from agent.simulate.run import check
-from agent.state import Subject
+from agent.subject import Subject
 from bench.corpus import play, served, simulated
 from bench.corpus.scenario import Scenario
 from tests.unit.builders import make_state

@@ -24,7 +24,8 @@ from agent.replay.bundles import replay_bundle
 from agent.replay.fold import Fold
 from agent.signals.baseline import Baselines
 from agent.signals.kept import KeptTier, KeptTrack, Tracks
-from agent.state import AgentState, Judgement, Subject
+from agent.state import AgentState, Judgement
+from agent.subject import Subject
 from tests.unit.backtests import MONO, engine, episode, state
 from tests.unit.builders import make_worker
 from tests.unit.judgements import make_found

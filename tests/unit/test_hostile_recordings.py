@@ -23,7 +23,8 @@ from agent.recorder.kept import usuals_in
 from agent.recorder.store import Learned, Store
 from agent.signals.baseline import Baselines
 from agent.simulate.run import Spec, simulate
-from agent.state import Judgement, Subject
+from agent.state import Judgement
+from agent.subject import Subject
 from tests.unit.recordings import leaking, moment, written
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -17,7 +17,8 @@ from agent.signals.engine import EngineTracker
 from agent.signals.gpus import GpusTracker
 from agent.signals.hosts import HostsTracker
 from agent.signals.types import EngineSignals, Reading
-from agent.state import AgentState, Judgement, Scope, Subject, Tier, Verdict
+from agent.state import AgentState, Judgement, Tier, Verdict
+from agent.subject import Scope, Subject
 from agent.verdicts.base import Facts, Finding, View, advance
 from agent.verdicts.endings import ENGINE_GONE, OUT_OF_SIGHT, ending_of
 from agent.verdicts.kv_orphan import KvOrphan

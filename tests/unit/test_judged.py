@@ -6,7 +6,8 @@ import pytest
 
 from agent.judged import judged
 from agent.signals.types import NodeSignals
-from agent.state import Judgement, Subject
+from agent.state import Judgement
+from agent.subject import Subject
 from agent.verdicts.endings import ENGINE_GONE, OUT_OF_SIGHT
 from tests.unit.builders import make_engine, make_state, make_verdict
 from tests.unit.told import engine_signals

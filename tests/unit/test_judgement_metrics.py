@@ -7,7 +7,8 @@ import math
 import pytest
 
 from agent.signals.types import EngineSignals, NodeSignals
-from agent.state import Judgement, Subject
+from agent.state import Judgement
+from agent.subject import Subject
 from exporters.collectors import recorder, scores, signals, signals_around, verdicts
 from exporters.collectors.base import Collect
 from tests.unit.builders import make_state

@@ -9,7 +9,8 @@ import pytest
 
 from agent.sources.device.state import GpuMemory, GpuState, Xid
 from agent.sources.scrape.state import ScrapedState
-from agent.state import AgentState, Judgement, Subject
+from agent.state import AgentState, Judgement
+from agent.subject import Subject
 from agent.waterfall.state import Part, Waterfall
 from exporters.landing import page
 from tests.unit.allocators import make_failure

@@ -17,7 +17,8 @@ from agent.errors import ConfigError
 from agent.generated_page import keys
 from agent.policy import docs
 from agent.policy.file import choose, differences, load, of_profile, text_of
-from agent.policy.types import DEFAULT, TEXTBOOK, Policy, Section, TenantPolicy, UsePolicy
+from agent.policy.section import Section
+from agent.policy.types import DEFAULT, TEXTBOOK, Policy, TenantPolicy, UsePolicy
 
 
 def written(tmp_path: Path, text: str | bytes) -> Path:

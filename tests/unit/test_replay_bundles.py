@@ -21,7 +21,8 @@ from agent.replay.bundle_text import render
 from agent.replay.bundles import AGENT_ENDED, POLICY_OF_BUNDLE, POLICY_UNREADABLE, BundleReplay, replay_bundle
 from agent.replay.fold import Fold
 from agent.signals.baseline import Baselines, Usual
-from agent.state import AgentState, Judgement, Subject
+from agent.state import AgentState, Judgement
+from agent.subject import Subject
 from agent.verdicts.kv_stall import KvStall
 from tests.unit.builders import make_state
 from tests.unit.judgements import make_found

@@ -12,7 +12,8 @@ from agent.policy.types import DEFAULT, TEXTBOOK, Policy, ScorePolicy
 from agent.signals.score import fragmentation_penalty, leak_penalty, scores
 from agent.signals.types import AllocatorSignals, EngineSignals, NodeSignals, Score
 from agent.sources.device.state import GpuMemory
-from agent.state import AgentState, Subject
+from agent.state import AgentState
+from agent.subject import Subject
 from agent.waterfall.state import Part, Waterfall
 from tests.unit.builders import make_engine, make_pool, make_state, make_verdict, make_worker
 from tests.unit.node_builders import make_cgroup, make_devices, make_gpu, make_host

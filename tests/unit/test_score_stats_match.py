@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from agent.episodes import Episode
-from agent.state import Subject, Tier, Verdict
+from agent.state import Tier, Verdict
+from agent.subject import Subject
 from bench.corpus.scenario import Label, Made, Recipe, Scenario
 from bench.score.episodes import Heard, patient
 from bench.score.match import judged, matches

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from agent.faces import scraped, status
 from agent.sources.scrape.state import PassedOver, ScrapedEngine
-from agent.state import Judgement, Subject
+from agent.state import Judgement
+from agent.subject import Subject
 from exporters.collectors.scraped import collect
 from tests.unit.builders import make_state, make_verdict
 from tests.unit.node_builders import make_scraped, make_scraped_engine, make_source

@@ -16,7 +16,7 @@ from agent.simulate.process import Simulator, SimulatorError, engine_python
 from agent.simulate.run import Fault, Spec, Summary, _header, simulate
 from agent.simulate.states import States
 from agent.simulate.truth import Truths
-from agent.state import Subject
+from agent.subject import Subject
 from engine_hooks import wire
 from engine_hooks.simulator import pipe
 from engine_hooks.simulator.clock import MONOTONIC_START

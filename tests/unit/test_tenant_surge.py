@@ -8,7 +8,7 @@ import pytest
 
 from agent.policy.types import DEFAULT, TEXTBOOK, Policy, TenantPolicy
 from agent.signals.types import NodeSignals, TenantSignals
-from agent.state import Subject
+from agent.subject import Subject
 from agent.verdicts.base import Finding, View
 from agent.verdicts.tenant_surge import TenantSurge
 from tests.unit.facts import phases, signals

@@ -7,7 +7,8 @@ import pytest
 from agent.faces import signals, verdicts
 from agent.faces.verdicts import MOST_SHOWN, told
 from agent.signals.types import NodeSignals
-from agent.state import AgentState, Subject, Verdict
+from agent.state import AgentState, Verdict
+from agent.subject import Subject
 from exporters.landing import page
 from tests.unit.builders import make_engine, make_state, make_verdict
 from tests.unit.judgements import (

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from agent.balancer.evidence import evidence_of
 from agent.policy.types import DEFAULT, GrowthPolicy
-from agent.state import Subject, Verdict
+from agent.state import Verdict
+from agent.subject import Subject
 from tests.unit.balancer.made import forecast, rate, signals
 
 POLICY = DEFAULT.growth
