@@ -71,6 +71,12 @@ async def test_numbers_equal_the_engines_own(rig: Rig) -> None:
     report = await sampled(rig, plan, look_at_ours, look_at_theirs)
     assert report.failed == 0, report.errors
     assert max(held for *_, held in theirs) > CAPACITY // 4, "the load was too light to tell anything"
+
+    def two_reports_past_the_last_answer() -> bool:
+        look_at_ours()
+        return sum(at >= theirs[-1][1] for at, *_ in ours.values()) >= 2
+
+    rig.agent.wait(two_reports_past_the_last_answer, 5.0)
     matched = 0
     for asked, answered, held in theirs:
         # The gauge is of the last step that the API server had heard of: some seconds ago on a busy machine. Our range
