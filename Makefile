@@ -30,13 +30,14 @@ ENGINE_STAMP := $(ENGINE)/.installed
 PLUGINS_STAMP := $(ENGINE)/.plugins-installed
 MODEL_STAMP := $(MODEL)/.complete
 PACKAGES_STAMP := build/.packages
+BOARDS_STAMP := build/boards/.installed
 
 # Set-up is locked, so that of two `make demo` at once one installs and the other waits and finds all done.
 locked = mkdir -p build; exec 9>build/setup.lock; \
 	flock -n 9 || { echo '[kvtide] another make is setting up: waiting for it'; flock 9; }; \
 	$(MAKE) -s $(1)
 
-.PHONY: help setup agent-env engine-env model demo test chaos compat compat-ends check generate bench score clean \
+.PHONY: help setup agent-env engine-env model demo boards test chaos compat compat-ends check generate bench score clean \
 	distclean
 
 help: ## List the targets
@@ -63,6 +64,10 @@ model: ## Build the tiny model, build/tiny-model
 
 demo: setup ## Show kvtide at work on a real vLLM server
 	@$(AGENT)/bin/python -m tests.bed.demo
+
+boards: setup ## Draw every Grafana board over a real engine that leaks, into build/boards/*.png (5 min; 0.5 GB once)
+	@$(call locked,$(BOARDS_STAMP))
+	@$(AGENT)/bin/python -m tests.bed.boards --modules build/boards --out build/boards
 
 # The first two side by side, for each uses one core; the last alone, for it measures what real servers do.
 test: setup ## Run all tests: unit, engine, e2e
@@ -92,17 +97,19 @@ check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/python -m agent.config_docs --check
 	@$(AGENT)/bin/python -m agent.policy.docs --check
 	@$(AGENT)/bin/python -m alerts.build --check
+	@$(AGENT)/bin/python -m dashboards.build --check
 
-generate: agent-env ## Write the generated pages of docs/, rules and routing
+generate: agent-env ## Write the generated pages of docs/, rules, routing and boards
 	@$(AGENT)/bin/python -m exporters.docs
 	@$(AGENT)/bin/python -m agent.config_docs
 	@$(AGENT)/bin/python -m agent.policy.docs
 	@$(AGENT)/bin/python -m alerts.build
+	@$(AGENT)/bin/python -m dashboards.build
 
 bench: setup ## Run the benchmarks
 	@$(ENGINE)/bin/python -m bench
 
-score: setup ## Judge the labelled corpus, print how well (10 min; SCORE_ARGS=--quick: 1 min)
+score: setup ## Judge the labelled corpus, print how well (20 min; SCORE_ARGS=--quick: 2 min)
 	@$(AGENT)/bin/python -m bench.score $(SCORE_ARGS)
 
 clean: ## Remove what was built; the environments stay
@@ -128,6 +135,10 @@ $(ENGINE_STAMP): constraints/engine.txt $(BED)/engine_requirements.txt | $(PACKA
 
 $(PLUGINS_STAMP): $(ENGINE_STAMP) pyproject.toml $(wildcard $(BED)/leak_plugin/*.py $(BED)/leak_plugin/pyproject.toml)
 	@$(BED)/setup.sh plugins
+	@touch $@
+
+$(BOARDS_STAMP): $(BED)/boards/web/package.json $(BED)/boards/web/package-lock.json
+	@$(BED)/setup.sh boards
 	@touch $@
 
 $(MODEL_STAMP): $(BED)/tiny_model.py | $(ENGINE_STAMP)

@@ -12,6 +12,7 @@ from agent.balancer.config import BalancerConfig
 from agent.errors import ConfigError
 from agent.settings_file import checked, read
 from agent.sources.config import Section, SourcesConfig
+from agent.supervisor.config import SupervisorConfig
 from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
 
 DEFAULT_FILE = Path("/etc/kvtide/agent.yaml")
@@ -82,6 +83,7 @@ class AgentConfig(Section):
     sources: SourcesConfig = SourcesConfig()
     recorder: RecorderConfig = RecorderConfig()
     balancer: BalancerConfig = BalancerConfig()
+    supervisor: SupervisorConfig = SupervisorConfig()
     policy: str = Field(
         "default",
         description="profile (default, latency, throughput, textbook) or file to judge and act by: [policy](policy.md)",

@@ -17,8 +17,10 @@ import uvicorn
 from msgspec.structs import replace
 
 from agent.actions.actions import Actions
+from agent.actions.own import OwnLever
 from agent.actions.persons import Persons
 from agent.actions.trigger import PromptTable
+from agent.actions.weights import WeightMoves
 from agent.balancer.wiring import balancer_of
 from agent.config import AgentConfig, HttpConfig
 from agent.control.app import build_control
@@ -38,6 +40,9 @@ from agent.sources.host.wiring import device_holders, starts, watched
 from agent.sources.registry import sources_of
 from agent.sources.runner import Sources
 from agent.state import AgentState, Judgement
+from agent.supervisor.sleep import Sleep
+from agent.supervisor.wiring import restart_of
+from agent.tide import Tides
 from agent.waterfall.build import waterfalls
 from engine_hooks import __version__
 from engine_hooks.levers.orders import ActionResult
@@ -58,7 +63,8 @@ class Agent:
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
-        self._table = PromptTable(config.gone_after_periods, self._look_soon)
+        self._policy = LoadedPolicy(config.policy)
+        self._table = PromptTable(config.gone_after_periods, self._look_soon, lambda: self._policy.policy)
         self._link = LinkServer(config.link, self._table, heard=self._heard)
         self._sources = Sources(
             sources_of(
@@ -75,12 +81,22 @@ class Agent:
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
         kept = config.recorder
-        self._policy = LoadedPolicy(config.policy)
         self._judge = LiveJudge(self._policy.policy, usuals_in(kept.directory) if kept.enabled else None)
         self._recorder = recorder_of(config.recorder, self._judge)
         self._judgement: Judgement | None = None
-        self._actions = Actions(kept.directory, self._policy.policy, self._link.act, environment=_switched_off())
-        self._balancer = balancer_of(config.balancer, self._policy.policy, stops=lambda _engine: self._actions.off)
+        self._tides = Tides()
+        own: dict[str, OwnLever] = {}
+        self._actions = Actions(
+            kept.directory, self._policy.policy, self._link.act, environment=_switched_off(), own=own
+        )
+        moves = WeightMoves(self._actions)
+        self._balancer = balancer_of(
+            config.balancer, self._policy.policy, stops=moves.stops, moves=moves, marked=moves.marked
+        )
+        self._restart = restart_of(
+            config.supervisor, config.balancer.kubernetes, self._balancer, lambda: self._looked_at
+        )
+        own |= {"restart": self._restart, "sleep": Sleep()}
         self._not_ready = "starting"
         self._stopping = False
         self._wake = asyncio.Event()
@@ -104,16 +120,8 @@ class Agent:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
-        ask = self._recorder.ask if self._recorder else None
-        app = build_app(
-            self.snapshot, ask, self._reload_asked if self._config.http.reload else None, self._balancer.told
-        )
-        servers = [(_Server(uvicorn.Config(app, **_SERVING)), listener)]
         control = ControlSocket(self._config.link)
-        if control.listener is not None:
-            app = build_control(Persons(self._actions), self._reload_asked, build_app(self.snapshot, ask))
-            config = uvicorn.Config(app, http=PeerProtocol, proxy_headers=False, **_SERVING)
-            servers.append((_Server(config), control.listener))
+        servers = self._servers(listener, control)
         self._sources.start()
         if self._recorder is not None:
             self._recorder.start()
@@ -134,7 +142,7 @@ class Agent:
             self._balancer.let_go()
             await check.close()
             await self._balancer.close()
-            await self._actions.close()
+            await self._end_acting()
             self._link.close()
             self._sources.close()
             for server, _ in servers:
@@ -143,6 +151,22 @@ class Agent:
             control.close()
             if self._recorder is not None:
                 self._recorder.close()
+
+    def _servers(self, listener: socket.socket, control: ControlSocket) -> list[tuple[_Server, socket.socket]]:
+        ask = self._recorder.ask if self._recorder else None
+        reload = self._reload_asked if self._config.http.reload else None
+        app = build_app(self.snapshot, ask, reload, self._balancer.told, tides=self._tides)
+        servers = [(_Server(uvicorn.Config(app, **_SERVING)), listener)]
+        if control.listener is not None:
+            here = build_app(self.snapshot, ask, tides=self._tides)
+            app = build_control(Persons(self._actions), self._reload_asked, here)
+            config = uvicorn.Config(app, http=PeerProtocol, proxy_headers=False, **_SERVING)
+            servers.append((_Server(config), control.listener))
+        return servers
+
+    async def _end_acting(self) -> None:
+        await self._actions.close()
+        await self._restart.close()
 
     def snapshot(self) -> AgentState:
         """Return the state as it is now, with what was last made of it."""
@@ -189,6 +213,7 @@ class Agent:
             self._judge.failed("state", error)
             return
         self._judgement = self._judge.look(state)
+        self._tides.take(state, self._judgement)
         self._actions.take(replace(state, judgement=self._judgement))
         try:
             self._balancer.look(state, self._judgement)

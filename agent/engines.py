@@ -11,10 +11,13 @@ from agent.oom.log import FailureLog
 from agent.state import EnginePhase, EngineState, HookState, MemberState, PoolState
 from agent.units import human_seconds
 from engine_hooks.detail import Detail
-from engine_hooks.members import CORE, MemberReport
+from engine_hooks.levers.orders import LeverRow
+from engine_hooks.members import CORE, FRONTEND, MemberReport
 from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
 
 DETAIL_PERIOD = 2.0  # seconds between two details of an engine, at most while its steps are short
+
+NO_FRONTEND = "no Python API server is seen in front of it; enforce_admission of its core can refuse in its place"
 
 
 @dataclass(slots=True)
@@ -190,7 +193,7 @@ class EngineTable:
             frontends_expected=max((m.frontend.count for m in members if m.frontend), default=None),
             members=members,
             detail=self._detail(engine) if live else None,
-            levers=hello.levers,
+            levers=(*hello.levers, *_not_in_front(hello, members)),
             in_force=live.in_force if live else (),
         )
 
@@ -229,6 +232,16 @@ class EngineTable:
             deferred=pool.deferred,
             pinned=pool.pinned,
         )
+
+
+def _not_in_front(hello: Hello, members: tuple[MemberState, ...]) -> tuple[LeverRow, ...]:
+    """Return the lever that Python API servers alone have, as unsupported where none is in front of an engine.
+
+    They are joined to the first data-parallel rank; one that is on another node can't be seen from the others.
+    """
+    if not hello.levers or hello.index or any(member.role == FRONTEND for member in members):
+        return ()
+    return (LeverRow(lever="admission", ok=False, reason=NO_FRONTEND),)
 
 
 def _base_label(hello: Hello) -> str:

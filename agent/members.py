@@ -199,6 +199,8 @@ class MemberTable:
             instance=hello.instance,
             levers=hello.levers,
             in_force=report.in_force if report and up else (),
+            hook_errors=report.errors if report else {},
+            hooks_off=report.off if report else {},
         )
 
 

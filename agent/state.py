@@ -121,7 +121,8 @@ class MemberState(Value, frozen=True, kw_only=True):
     """A process that works for an engine core: ``role`` is worker, frontend, or other where it is newer than we are. Or
     a PyTorch process that belongs to no engine: ``role`` is torch, and ``process`` its name, unique on the node.
     ``instance`` is drawn anew by each; orders are addressed to it. ``levers``: what it can be asked to do;
-    ``in_force``: what it has been ordered and is held to.
+    ``in_force``: what it has been ordered and is held to. ``hook_errors``: exceptions of our hooks in it, by hook;
+    ``hooks_off``: those that were switched off, with the reason.
 
     ``pid`` is as the agent sees it (0 when not visible), by the kernel's word; ``own_pid`` as it sees itself in its
     ``pid_namespace``. ``rank``: a worker's in its data-parallel rank's world, an API server's number. ``up``: it
@@ -146,6 +147,8 @@ class MemberState(Value, frozen=True, kw_only=True):
     instance: str = ""
     levers: tuple[LeverRow, ...] = ()
     in_force: tuple[LeaseRow, ...] = ()
+    hook_errors: dict[str, int] = msgspec.field(default_factory=dict)
+    hooks_off: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class EngineState(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.policy.file import load
 from agent.policy.types import DEFAULT, TEXTBOOK, Policy
-from alerts import alertmanager, conditions, examples, prometheus, recording, textbook
+from alerts import alertmanager, conditions, examples, prometheus, recording, shards, textbook
 from alerts.rule import RUNBOOKS, Places, render
 
 BUILT = Path(__file__).parent / "built"
@@ -25,11 +25,13 @@ def files(policy: Policy = DEFAULT, places: Places | None = None) -> dict[str, s
         "kvtide-alerts.yml": conditions.groups(policy),
         "kvtide-textbook.yml": textbook.groups(policy if policy.profile == "textbook" else TEXTBOOK),
         "kvtide-names.yml": recording.names(),
+        "kvtide-global.yml": shards.groups(policy),
     }
     built = {name: HEAD + render(groups, places) for name, groups in rules.items()}
     built["alertmanager.yml"] = HEAD + alertmanager.render()
     built["alertmanager-examples.yml"] = HEAD + examples.render()
     built["prometheus.yml"] = HEAD + prometheus.render("15s")
+    built["prometheus-detail.yml"] = HEAD + prometheus.render("15s", detail=True)
     built["prometheus-fast.yml"] = HEAD + prometheus.render("1s")
     return built
 

@@ -13,14 +13,13 @@ from exporters import catalogue as c
 from exporters.catalogue import Metric
 
 AHEAD_SECONDS = 600  # how far the autoscaler's demand looks ahead: about what a new node takes to serve
-WAIT_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)  # buckets that kvtide_admission_wait_seconds has
 TARGET = 0.80  # of the pool: what is above it is a reason for one more
 
 
 def slow_seconds(policy: Policy) -> float:
     """Return after how long in the queue for memory a request is slow: the policy's time, up to the next bucket."""
-    asked = policy.allocator.latency_page_seconds
-    return next((bound for bound in WAIT_BOUNDS if bound >= asked), WAIT_BOUNDS[-1])
+    asked, bounds = policy.allocator.latency_page_seconds, c.ADMISSION_WAIT.bounds
+    return next((bound for bound in bounds if bound >= asked), bounds[-1])
 
 
 def groups(policy: Policy) -> tuple[Group, ...]:
@@ -31,7 +30,12 @@ def groups(policy: Policy) -> tuple[Group, ...]:
 def _engines(policy: Policy) -> Group:
     slow = slow_seconds(policy)
     wait, used, capacity = c.ADMISSION_WAIT.name, c.KV_HELD.name, c.KV_CAPACITY.name
-    at_work = f"({used} - {c.KV_ORPHANED.name})"
+    # Without what has leaked, is kept past its lease, or is pinned by a connector that nobody sees into: a leak by way
+    # of one is pinned until it is old enough. The latter two are often not there, and are none then. What was given
+    # back twice is still somebody's: it stays in.
+    late = f"sum by (instance, job, engine) ({c.DELAYED_EXPIRED.name})"
+    at_work = f"""clamp_min({used} - {c.KV_ORPHANED.name} - ({c.KV_PINNED.name} or 0 * {used})
+        - ({late} or 0 * {used}), 0)"""
 
     def slow_share(window: str) -> str:
         fast = f'rate({wait}_bucket{{le="{slow!r}"}}[{window}])'
@@ -50,7 +54,7 @@ def _engines(policy: Policy) -> Group:
             Recording(
                 "engine:kvtide_kv_at_work:ratio",
                 f"{at_work} / {capacity}",
-                "Held blocks without the leaked ones, as a share of the pool.",
+                "Held blocks without those that have leaked or may have, as a share of the pool.",
             ),
             Recording(
                 "engine:kvtide_kv_orphaned:ratio", f"{c.KV_ORPHANED.name} / {capacity}", "Leaked share of the pool."
@@ -153,9 +157,11 @@ def _fleet() -> Group:
         "kvtide-recording-fleet",
         (
             Recording("fleet:kvtide_nodes:count", f"count(up{{{JOB}}} == 1)", "Nodes whose agent answers."),
+            Recording("fleet:kvtide_kv_held:blocks", f"sum({c.KV_HELD.name})", "KV blocks held in the fleet."),
+            Recording("fleet:kvtide_kv_capacity:blocks", f"sum({c.KV_CAPACITY.name})", "KV blocks of all pools."),
             Recording(
                 "fleet:kvtide_kv_used:ratio",
-                f"sum({c.KV_HELD.name}) / sum({c.KV_CAPACITY.name})",
+                "fleet:kvtide_kv_held:blocks / fleet:kvtide_kv_capacity:blocks",
                 "Held blocks of the fleet, as a share of all pools.",
             ),
             Recording(
@@ -164,11 +170,28 @@ def _fleet() -> Group:
                 "Share of nodes with a page of a kind: above a fifth it is no fault of one node.",
             ),
             Recording(
+                "fleet:kvtide_scale_demand:pools",
+                "sum(engine:kvtide_scale_demand:pools)",
+                "Pools needed in ten minutes.",
+            ),
+            Recording(
+                "fleet:kvtide_engines_accounted:count",
+                "count(engine:kvtide_kv_at_work:ratio)",
+                "Engines whose blocks can be accounted for.",
+            ),
+            Recording(
                 "fleet:kvtide_scale_out:ratio",
-                f"sum(engine:kvtide_scale_demand:pools) / ({TARGET} * count(engine:kvtide_kv_at_work:ratio))",
+                f"fleet:kvtide_scale_demand:pools / ({TARGET} * fleet:kvtide_engines_accounted:count)",
                 # Engines count alike: what an autoscaler adds is one more engine, not blocks.
                 "Pools needed in ten minutes over pools there are, at four fifths full. Above 1: more are needed; an "
                 "autoscaler multiplies its replicas by it.",
+            ),
+            Recording(
+                "fleet:kvtide_scale_out:engines",
+                f"""fleet:kvtide_scale_demand:pools / {TARGET}
+                    + (count({c.KV_CAPACITY.name} unless engine:kvtide_kv_at_work:ratio) or vector(0))""",
+                "How many engines there should be. One whose blocks can't be accounted for counts as one, whatever is "
+                "asked of it. Absent where no engine's blocks can be.",
             ),
         ),
     )

@@ -19,7 +19,11 @@ RESPOND_WITHIN: dict[Severity, str] = {"warning": "30m", "severe": "15m", "emerg
 PAGES: frozenset[Severity] = frozenset({"severe", "emergency"})
 
 RUNBOOKS = "docs/runbooks/"  # where people find the pages: `python -m alerts.build --runbooks URL`
-_CHOSEN = "?var-instance={{ $labels.instance }}&var-engine={{ $labels.engine }}"
+# An empty choice would be a choice, too: panels would ask for the engine without a name.
+_CHOSEN = (
+    "?var-instance={{ $labels.instance | urlquery }}{{ with $labels.engine }}&var-engine={{ . | urlquery }}{{ end }}"
+)
+_ALSO = {"kvtide-node": "gpu", "kvtide-tenants": "tenant", "kvtide-leaks": "tenant"}  # variables that few boards have
 BOARDS = "/d/"  # of the Grafana that has the boards: `--grafana URL` puts its address before it
 
 # Whom an alert is about, as people say it: "m worker/0", "train", "GPU 3", else the node.
@@ -89,9 +93,14 @@ class Alert:
             "summary": _one_line(self.summary),
             "description": _one_line(self.description),
             "runbook_url": f"{places.runbooks}{self.runbook or self.condition}.md",
-            "dashboard": f"{places.grafana}{BOARDS}{self.board}{_CHOSEN}",
+            "dashboard": f"{places.grafana}{BOARDS}{self.board}{_CHOSEN}{_also(self.board)}",
         }
         return rule
+
+
+def _also(board: str) -> str:
+    name = _ALSO.get(board)
+    return f"{{{{ with $labels.{name} }}}}&var-{name}={{{{ . | urlquery }}}}{{{{ end }}}}" if name else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ NAMES = (
     "collect",
     "replay",
     "breach_to_lever",
+    "top",
+    "breach_to_webhook",
 )
 
 

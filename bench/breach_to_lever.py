@@ -54,10 +54,10 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.soon = asyncio.Event()
-        self.table = PromptTable(3.0, self.soon.set)
+        chosen = policy(cooldown_seconds=0.0, budget_per_hour=1000, breaker_failures=10**6, breaches=1)
+        self.table = PromptTable(3.0, self.soon.set, lambda: chosen)
         link = LinkConfig(socket=folder / "s", key_file=write_key(folder / "k"))
         self.server = LinkServer(link, self.table, heard=self._heard)
-        chosen = policy(cooldown_seconds=0.0, budget_per_hour=1000, breaker_failures=10**6, breaches=1)
         self.actions = Actions(folder / "state", chosen, self.server.act)
         self.lever = Timed()
         self.engine = Process(folder / "s", folder / "k", time.monotonic, levers={"watermark": self.lever})

@@ -247,7 +247,8 @@ class WaitingRow(Message, frozen=True, kw_only=True):
 
     ``idle_steps``: steps in a row that scheduled no token although requests exist; ``stalled_seconds`` since a token
     was last scheduled then, None when tokens flow, nothing is there to do, or the engine is paused on purpose
-    (``stalled_by`` is "paused" then); ``stalled_by`` what stands in the way.
+    (``stalled_by`` is "paused" then); ``stalled_by`` what stands in the way. ``silent``: running requests that decode
+    and have got no token for half a minute in which the engine has taken steps.
     """
 
     reasons: Annotated[dict[Name, Blocks], msgspec.Meta(max_length=32)]
@@ -255,6 +256,7 @@ class WaitingRow(Message, frozen=True, kw_only=True):
     stalled_seconds: float | None
     stalled_by: Name = ""
     unseen: Blocks = 0
+    silent: Blocks = 0
 
 
 Rows = msgspec.Meta(max_length=MAX_ROWS)

@@ -5,7 +5,7 @@ is switched off.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 from engine_hooks.names import shown
@@ -51,3 +51,18 @@ class Guard:
             # It may quote what a client sent, and the report that tells it must not be refused for a control character.
             self.off[hook] = shown(reason)
             logger.error("kvtide: hook %s is off after %d errors, the last one %s", hook, count, self.off[hook])
+
+
+def told(guards: Iterable[Guard], most: int) -> tuple[dict[str, int], dict[str, str]]:
+    """Return what hooks of several guards have raised and which of them are off, ``most`` names each."""
+    errors: dict[str, int] = {}
+    off: dict[str, str] = {}
+    for guard in guards:
+        # Copied at one stroke: another thread may be adding to it.
+        for hook, count in dict(guard.errors).items():
+            if hook in errors or len(errors) < most:
+                errors[hook] = errors.get(hook, 0) + count
+        for hook, why in dict(guard.off).items():
+            if len(off) < most:
+                off.setdefault(hook, why)
+    return errors, off

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from engine_hooks import wire
 from engine_hooks.auth import KeyFileError, Session, peer_credentials, read_key, same
+from engine_hooks.levers.orders import ActionResult
 from engine_hooks.settings import Settings
 from engine_hooks.wire_types import Message
 
@@ -34,7 +35,7 @@ HANDSHAKE_SECONDS = 2.0
 TICK_SECONDS = 0.25
 HURRY_SECONDS = 0.02
 STARTING = "starting"  # the first attempt has not come to anything yet
-ORDERS_PER_SECOND, ORDERS_AT_ONCE = 10.0, 20.0  # an order wakes the engine: more than these are not obeyed
+ORDERS_PER_SECOND, ORDERS_AT_ONCE = 10.0, 20.0  # an order wakes the engine: more than these are turned away
 
 
 class LinkRefusedError(Exception):
@@ -102,6 +103,15 @@ class AgentLink:
             sock.send(wire.encode(message), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:  # full, or gone: in both cases the side thread deals with the connection
             self.dropped += 1
+
+    def turn_away(self, order: wire.Order, why: str) -> None:
+        """Tell the agent that ``order`` is not looked at, so that it need not wait for what became of it."""
+        action = order.action
+        if action is None:
+            self.send(wire.OrderResult(sequence=order.sequence, ok=False, detail=why))
+            return
+        result = ActionResult(action=action.action, lever=action.lever, op=action.op, ok=False, code="busy", detail=why)
+        self.send(result)
 
     # -- the side thread ----------------------------------------------------------------------------------
 
@@ -212,7 +222,7 @@ class AgentLink:
             self._handle(data)
 
     def _handle(self, data: bytes) -> None:
-        """Pass on an order that is signed and new; anything else is ignored."""
+        """Pass on an order that is signed and new, or say that there are too many; anything else is ignored."""
         session = self._session
         try:
             message = wire.decode(data)
@@ -224,13 +234,17 @@ class AgentLink:
             order = wire.decode_order(message.payload)
         except wire.WireError:
             return
+        if order.sequence <= self._last_order:
+            return
+        self._last_order = order.sequence
         now = time.monotonic()
         refill = (now - self._allowed_at) * ORDERS_PER_SECOND
         self._allowance, self._allowed_at = min(ORDERS_AT_ONCE, self._allowance + refill), now
-        if order.sequence > self._last_order and self._allowance >= 1.0:
-            self._allowance -= 1.0
-            self._last_order = order.sequence
-            self._callbacks.order(order)
+        if self._allowance < 1.0:
+            self.turn_away(order, f"more than {ORDERS_PER_SECOND:g} orders a second")
+            return
+        self._allowance -= 1.0
+        self._callbacks.order(order)
 
     def _disconnect(self, state: str) -> None:
         sock, self._socket = self._socket, None

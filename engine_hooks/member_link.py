@@ -20,12 +20,13 @@ import msgspec
 from engine_hooks import wire
 from engine_hooks.allocator import AllocatorRow, HistoryRow, MemoryEvent
 from engine_hooks.auth import Session
-from engine_hooks.guard import Guard
+from engine_hooks.guard import Guard, told
 from engine_hooks.identity import Identity
 from engine_hooks.levers.desk import LeverDesk
 from engine_hooks.link import STARTING, AgentLink, LinkCallbacks
 from engine_hooks.members import FrontendRow, MemberReport, WorkerRow
 from engine_hooks.settings import Settings
+from engine_hooks.wire_types import MAX_HOOKS
 
 if TYPE_CHECKING:
     from engine_hooks.torch.probe import Probe  # which uses this module
@@ -46,7 +47,7 @@ class MemberLink:
 
     ``read`` must not hold ``owner``; it runs on the side thread. ``probe``: the allocator of a
     process that uses a device; of several members of one process, one tells of it. ``desk``: its levers, which are
-    pulled on the side thread.
+    pulled on the side thread. ``guards``: of this process's hooks; what they have caught is told.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class MemberLink:
         probe: Probe | None = None,
         *,
         desk: LeverDesk | None = None,
+        guards: tuple[Guard, ...] = (),
     ) -> None:
         self.read = read
         self._identity = identity
@@ -66,6 +68,7 @@ class MemberLink:
         self._fresh = True  # the agent has not heard of what happened before it came
         self._last: MemberReport | None = None
         self._guard = Guard()
+        self._guards = (self._guard, *guards)
         self._next = 0.0
         self._link = AgentLink(settings, LinkCallbacks(self._hello, self._order, self._tick, self._connected))
         weakref.finalize(owner, self.close).atexit = False
@@ -145,11 +148,12 @@ class MemberLink:
         if now < self._next or not self._link.up:
             return None
         self._next = now + PERIOD_SECONDS - _SLACK
-        return self._guard.run("member", self._report, now)
+        return self._guard.run("report", self._report, now)
 
     def _report(self, now: float) -> MemberReport:
-        row = self.read()
+        row = self._guard.run("member", self.read)  # where it keeps failing, that is told, and all else
         allocator, events, history = self._probed(now)
+        errors, off = told(self._guards, MAX_HOOKS)
         report = MemberReport(
             monotonic=now,
             resident_bytes=resident_bytes(),
@@ -159,6 +163,8 @@ class MemberLink:
             events=events,
             history=history,
             in_force=self._desk.in_force() if self._desk is not None else (),
+            errors=errors,
+            off=off,
         )
         self._last = report
         return report

@@ -12,7 +12,7 @@ import msgspec
 
 from engine_hooks.allocator import MAX_EVENTS, AllocatorRow, HistoryRow, MemoryEvent
 from engine_hooks.levers.orders import MAX_LEVERS, LeaseRow
-from engine_hooks.wire_types import Message, Name
+from engine_hooks.wire_types import MAX_HOOKS, Message, Name, Text
 
 CORE, WORKER, FRONTEND, TORCH = "core", "worker", "frontend", "torch"
 
@@ -75,7 +75,8 @@ class MemberReport(Message, frozen=True, kw_only=True):
     """A member at ``monotonic`` (CLOCK_MONOTONIC seconds). ``resident_bytes``: this process's own memory in RAM, pages
     that it shares with others included. ``allocator``: torch's, in a worker and in a process that called
     ``engine_hooks.torch.attach``; ``events`` and ``history``: only in reports that have something new of it.
-    ``in_force``: what it has been ordered and is held to now.
+    ``in_force``: what it has been ordered and is held to now. ``errors`` and ``off``: exceptions of our hooks in this
+    process by hook, and those that were switched off, with the reason.
     """
 
     monotonic: float
@@ -86,3 +87,5 @@ class MemberReport(Message, frozen=True, kw_only=True):
     events: Annotated[tuple[MemoryEvent, ...], msgspec.Meta(max_length=MAX_EVENTS)] = ()
     history: HistoryRow | None = None
     in_force: Annotated[tuple[LeaseRow, ...], msgspec.Meta(max_length=MAX_LEVERS)] = ()
+    errors: Annotated[dict[Name, int], msgspec.Meta(max_length=MAX_HOOKS)] = msgspec.field(default_factory=dict)
+    off: Annotated[dict[Name, Text], msgspec.Meta(max_length=MAX_HOOKS)] = msgspec.field(default_factory=dict)

@@ -19,11 +19,15 @@ def render() -> str:
         "",
         "A value that is not known makes no sample: absent, zero and failed are three things.",
         "",
-        "| metric | type | unit | labels | meaning | since |",
-        "|---|---|---|---|---|---|",
+        "What alerts and recording rules read is on `/metrics`, and most of what boards show. The rest is on",
+        "`/metrics/detail`, which may be scraped more rarely, or not at all: no family is on both.",
+        "",
+        "| metric | type | unit | labels | meaning | endpoint | since |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{m.name}` | {m.type} | {m.unit} | {', '.join(m.labels) or '-'} | {m.help} | {m.since} |" for m in CATALOGUE
+        f"| `{m.name}` | {m.type} | {m.unit} | {', '.join(m.labels) or '-'} | {m.help} | `{m.endpoint}` | {m.since} |"
+        for m in CATALOGUE
     ]
     return "\n".join(lines) + "\n"
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -19,7 +18,9 @@ from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from agent.state import AgentState
-from exporters.exposition import Exposition
+from agent.tide import Tides
+from exporters.encodings import takes_gzip
+from exporters.exposition import Page
 from exporters.landing import page
 from exporters.readiness import Told, engine_routes
 from exporters.text import CONTENT_TYPE
@@ -34,21 +35,31 @@ _PAGE_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsa
 
 
 def build_app(
-    snapshot: Snapshot, record: Record | None = None, reload: Reload | None = None, told: Told | None = None
+    snapshot: Snapshot,
+    record: Record | None = None,
+    reload: Reload | None = None,
+    told: Told | None = None,
+    *,
+    tides: Tides | None = None,
 ) -> Starlette:
     """Return the ASGI app; ``snapshot`` gives the state as it is now, ``record`` a bundle of what was before.
 
     ``record`` is None where nothing is recorded, ``reload`` where the policy may not be loaded again from here;
-    ``told`` says what a load balancer is to give an engine: without it no engine has pages of its own.
+    ``told`` says what a load balancer is to give an engine: without it no engine has pages of its own. ``tides``: the
+    last half an hour of each engine.
     """
-    exposition = Exposition()
+    scraped, in_detail = Page(snapshot), Page(snapshot, detail=True)
     recording = asyncio.Lock()
 
     async def metrics(request: Request) -> Response:
-        compressed = bool(
-            re.search(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", request.headers.get("accept-encoding", ""))
-        )
-        body = exposition.render(snapshot(), compressed=compressed)
+        return exposed(request, scraped)
+
+    async def metrics_in_detail(request: Request) -> Response:
+        return exposed(request, in_detail)
+
+    def exposed(request: Request, page_of: Page) -> Response:
+        compressed = takes_gzip(request.headers.getlist("accept-encoding"))
+        body = page_of.get(compressed=compressed)
         headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if compressed else {})
         return Response(body, media_type=CONTENT_TYPE, headers=headers)
 
@@ -65,7 +76,12 @@ def build_app(
         return Response(msgspec.json.encode(snapshot()), media_type="application/json")
 
     async def landing(_request: Request) -> Response:
-        return HTMLResponse(page(snapshot()), headers=_PAGE_HEADERS)
+        return HTMLResponse(page(snapshot(), tides), headers=_PAGE_HEADERS)
+
+    async def api_tide(_request: Request) -> Response:
+        moments = tides.all() if tides is not None else {}
+        rows = {name: [each._asdict() for each in kept] for name, kept in moments.items()}
+        return Response(msgspec.json.encode(rows), media_type="application/json")
 
     async def api_record(request: Request) -> Response:
         if not _is_here(request):
@@ -98,10 +114,12 @@ def build_app(
         routes=[
             Route("/", landing),
             Route("/metrics", metrics),
+            Route("/metrics/detail", metrics_in_detail),
             Route("/-/healthy", healthy),
             Route("/-/ready", ready),
             Route("/-/reload", reload_policy, methods=["POST"]),
             Route("/api/v1/state", api_state),
+            Route("/api/v1/tide", api_tide),
             Route("/api/v1/record", api_record),
             *(engine_routes(told) if told is not None else ()),
         ]

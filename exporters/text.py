@@ -20,23 +20,27 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 class Text:
     """Makes the text of all samples again and again. A series that says what it said last time is not written anew, and
-    of one that says something else only the value is.
+    of one that says something else only the value is. ``detail``: which of the two pages it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, detail: bool = False) -> None:
+        self._detail = detail
         # By metric and labels: those of the last time, so it does not grow.
         self._written: dict[str, dict[tuple[str, ...], _Series]] = {}
 
     def of(self, samples: Iterable[Sample]) -> str:
         """Return the exposition of ``samples``, families in the catalogue's order."""
         by_metric: defaultdict[str, list[Sample]] = defaultdict(list)
+        detail = self._detail
         for sample in samples:
-            by_metric[sample.metric.name].append(sample)
+            metric = sample.metric
+            if metric.detail is detail:
+                by_metric[metric.name].append(sample)
         for name in self._written.keys() - by_metric.keys():
             del self._written[name]
         texts: list[str] = []
         add = texts.append
-        for name, metric in _METRICS.items():
+        for name, metric in _METRICS[detail].items():
             found = by_metric.get(name)
             if found is None:
                 continue
@@ -108,5 +112,7 @@ def _escaped(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-_METRICS = {metric.name: metric for metric in CATALOGUE}
+_METRICS = {
+    detail: {metric.name: metric for metric in CATALOGUE if metric.detail is detail} for detail in (False, True)
+}
 _HEADS = {metric.name: _head(metric) for metric in CATALOGUE}

@@ -22,15 +22,19 @@ from agent.actions.gates.pace import budget_left
 from agent.actions.gates.question import Question
 from agent.actions.journal import Journal
 from agent.actions.leases import Leases
+from agent.actions.marks import Mark, mark_of, yields_of
 from agent.actions.measure import measured
 from agent.actions.memory import Memory, standing
-from agent.actions.orders import Orders, Send
+from agent.actions.orders import BUSY, Orders, Send
 from agent.actions.outside import Outside
+from agent.actions.own import OwnLevers
 from agent.actions.planner import plans
 from agent.actions.safety import OF_ONE_LEVER, refusal_of
+from agent.actions.silent import Silent
 from agent.actions.tasks import Tasks, Work
 from agent.actions.told import actions_state
 from agent.actions.types import Action, ActionsState, Mode, Phase, Plan, Refusal
+from agent.actions.vetoes import Veto, vetoed
 from agent.actions.watching import milder
 from agent.actions.writing import JournalThread
 from agent.policy.types import Policy
@@ -50,6 +54,7 @@ class Actions:
     """``directory``: where the journal and the switches are. ``send`` gives an order to the link.
 
     ``clock``: monotonic seconds, ``wall``: Unix seconds. ``environment``: why the environment switches all off.
+    ``own``: levers that no process is asked for.
     """
 
     def __init__(
@@ -62,19 +67,22 @@ class Actions:
         wall: Callable[[], float] = time.time,
         minute: Callable[[float], int] = minute_of,
         environment: str = "",
+        own: OwnLevers | None = None,
     ) -> None:
         self.policy = policy
+        self._own = {} if own is None else own
         self.clock, self.wall, self._minute = clock, wall, minute
         self.journal = JournalThread(Journal(directory))
         self.book = Book(self.journal, wall)
         self.orders = Orders(send, self._untold)
-        self.executor = Executor(self.book, self.orders, lambda: self.policy)
+        self.executor = Executor(self.book, self.orders, lambda: self.policy, self._own)
         self.outside = Outside(lambda: self.policy, directory, environment)
         self.memory = Memory()
         self.tasks = Tasks(lambda: self.book.open_breaker("a fault of kvtide's own; see the log"))
         self.looked_at: AgentState | None = None
         self._leases = Leases(self.book, self.orders, self._end)
         self._follow = Follow(self.memory)
+        self._silent = Silent()
         self._opened = False
         self._opening = False
         self._next_open = 0.0
@@ -104,6 +112,7 @@ class Actions:
         if not self._opened and now >= self._next_open:
             self._open()
         self.book.tick(now)
+        self._close_for_the_fleet()
         self._leases.tick(now)
 
     def take(self, state: AgentState) -> None:
@@ -144,11 +153,44 @@ class Actions:
         """Why the journal does not let anything be done; empty where it does."""
         return self.journal.problem if self._opened else self.journal.problem or "the journal has not been read yet"
 
+    @property
+    def opened(self) -> bool:
+        """Whether what an agent before this one has left is known."""
+        return self._opened
+
+    def mark_of(self, engine: str) -> Mark | None:
+        """Return how a person holds an engine by a command."""
+        return mark_of(self.book.marks, engine, self.wall())
+
+    def stops(self, lever: str, engine: str) -> Refusal | None:
+        """Return why the agent's own lever may not be pulled on an engine now, whatever the mode is."""
+        if self.off:
+            return Refusal(code="switched_off", text=self.off)
+        if self.not_written:
+            return Refusal(code="journal", text=self.not_written)
+        veto = vetoed(self.vetoes, lever, engine, self.wall())
+        if veto is not None:
+            return Refusal(code="vetoed", text=f"vetoed by {veto.by}")
+        yields = self.yields
+        why = yields.get(engine) or yields.get("")
+        return Refusal(code="yield", text=why) if why else None
+
+    @property
+    def vetoes(self) -> tuple[Veto, ...]:
+        """The node's, and the fleet's."""
+        return (*self.book.vetoes, *self.outside.said(self.clock()).orders.vetoes)
+
+    @property
+    def yields(self) -> dict[str, str]:
+        """Why nothing is done, by engine; ``""``: of all."""
+        return {**self.outside.said(self.clock()).yields, **yields_of(self.book.marks, self.wall())}
+
     def question(self, plan: Plan, state: AgentState, *, by_person: bool = False) -> Question:
         """Return what the gates look at."""
         now, monotonic = self.wall(), self.clock()
         said = self.outside.said(monotonic)
         begun = [each for each in self.tasks.begun() if each.id not in self.book.actions]
+        own = self._own.get(plan.lever)
         return Question(
             plan=plan,
             policy=self.policy,
@@ -162,10 +204,11 @@ class Actions:
             budget_since=self.book.budget_since,
             off=self.off,
             journal=self.not_written,
-            yields=said.yields,
+            yields=self.yields,
             fleet=said.fleet,
-            vetoes=self.book.vetoes,
+            vetoes=self.vetoes,
             by_person=by_person,
+            own=None if own is None else own.why_not(plan.subject.engine),
         )
 
     async def run(self, action: Action) -> Action | None:
@@ -174,7 +217,7 @@ class Actions:
         if done is None or done.by != MINE:
             return done
         limits, plan = self.policy.actions, done.plan
-        if done.phase == "failed":
+        if done.phase == "failed" and done.mode == "enforce":  # a dry-run has done nothing that could fail
             self.book.failed(f"{plan.lever} on {plan.subject}: {done.reason}", limits.breaker_failures)
         if done.phase in ("failed", "refused"):
             # The next rung has its turn; this one again when it has had time to change its mind.
@@ -186,7 +229,8 @@ class Actions:
 
     def _act(self, state: AgentState, judgement: Judgement) -> None:
         asked = []
-        for ladder in plans(judgement, state, self.policy, self.memory, self.book.live()):
+        made = tuple(plans(judgement, state, self.policy, self.memory, self.book.live()))
+        for ladder in (*made, *self._silent.take(made, judgement, state)):
             for plan in ladder:
                 asked.append(((plan.kind, plan.subject), plan.lever))
                 refusal = self._try(plan, state)
@@ -225,6 +269,12 @@ class Actions:
             self.book.failed(f"{plan.lever} on {plan.subject} did not help", self.policy.actions.breaker_failures)
             self._let_go(action)
 
+    def _close_for_the_fleet(self) -> None:
+        """A person has closed all breakers: what has opened before that closes, what opens later does not."""
+        orders, breaker = self.outside.said(self.clock()).orders, self.book.breaker
+        if self._opened and breaker.open and orders.closed_at is not None and orders.closed_at > (breaker.since or 0.0):
+            self.book.close_breaker(f"{orders.closed_by}, for the fleet")
+
     def _let_go(self, action: Action) -> None:
         """Put the former arguments back where a change of them did not help; what is in force is unwanted then."""
         base, before = self.book.actions.get(action.plan.amends), action.replaced
@@ -234,7 +284,9 @@ class Actions:
     def _take_back(self, state: AgentState) -> None:
         live = self.book.live()
         in_force = tuple(each for each in live if each.phase == "in_force" and not self._leases.waits(each))
-        for action, why in self._follow.unwanted(in_force, self.policy, self.off, self.book.vetoes, self.wall()):
+        undo = self.outside.said(self.clock()).orders.undo
+        said = (self.policy, self.off, self.vetoes)
+        for action, why in self._follow.unwanted(in_force, *said, now=self.wall(), undo=undo):
             self._end(action, "undone", why)
         for action in self._follow.calm(in_force, self.policy, state.monotonic):
             arguments = milder(action, state, self.policy)
@@ -272,7 +324,9 @@ class Actions:
         self._opened = True
 
     def _untold(self, instance: str, result: ActionResult) -> None:
-        if result.code == "expired" or (result.op == "renew" and not result.ok):
+        if result.op == "renew" and result.code == BUSY:
+            self._leases.again(result.action, self.clock())
+        elif result.code == "expired" or (result.op == "renew" and not result.ok):
             self._leases.forgotten(instance, result.action, result.code)
 
     def _wants_to_hurry(self, judgement: Judgement) -> bool:

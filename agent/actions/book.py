@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from agent.actions.errors import JournalError
 from agent.actions.journal_file import Refused
+from agent.actions.marks import Mark
 from agent.actions.memory import Key
 from agent.actions.types import LIVE_PHASES, Action, ActionCount, BreakerState, Phase, Plan, Refusal
 from agent.actions.vetoes import Veto
@@ -23,11 +24,15 @@ logger = logging.getLogger("kvtide.actions")
 MOST_ACTIONS = 512  # in memory; what has not ended is beside that
 SHOWN = 32
 MOST_VETOES = 64
+MOST_MARKS = 256
 PROBE_SECONDS = 10.0  # a journal that could not be written is tried again so often
 
 T = TypeVar("T")
 
+DID_NOT_HELP = "did_not_help"  # beside the phases
+
 BREAKER, BUDGET, VETOES, OFF, PROBE = "breaker", "budget_since", "vetoes", "off", "probe"
+MARKS, WEIGHTS = "marks", "weights"
 
 
 class Book:
@@ -40,6 +45,8 @@ class Book:
         self.breaker = BreakerState()
         self.budget_since = 0.0
         self.vetoes: tuple[Veto, ...] = ()
+        self.marks: tuple[Mark, ...] = ()
+        self.weights = b""  # what the balancer keeps over a restart
         self.off = ""  # by a person, on this node
         self._done: Counter[tuple[str, str]] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
@@ -73,8 +80,9 @@ class Book:
             logger.info(
                 "action %s: %s on %s: %s%s", now.id, now.plan.lever, now.plan.subject, phase, text and f": {text}"
             )
-            if phase not in LIVE_PHASES:
-                self._done[now.plan.lever, phase] += 1
+        result = result_of(now)
+        if result and (before is None or not result_of(before)):
+            self._done[now.plan.lever, result] += 1
         return now
 
     def _take(self, action: Action) -> None:
@@ -91,17 +99,13 @@ class Book:
         if self._told.get(key) == refusal.code:
             return
         self._told[key] = refusal.code
-        self._refused[plan.lever, refusal.code] += 1
-        self.journal.refuse(
-            Refused(
-                at=self._wall(),
-                lever=plan.lever,
-                engine=plan.subject.engine,
-                kind=plan.kind,
-                code=refusal.code,
-                text=refusal.text,
-            )
-        )
+        self.note_refusal(plan.lever, plan.subject.engine, plan.kind, refusal)
+
+    def note_refusal(self, lever: str, engine: str, kind: str, refusal: Refusal) -> None:
+        """Count and write a refusal. ``kind``: what asked for the lever."""
+        self._refused[lever, refusal.code] += 1
+        code, text = refusal.code, refusal.text
+        self.journal.refuse(Refused(at=self._wall(), lever=lever, engine=engine, kind=kind, code=code, text=text))
 
     def asked_for(self, keys: Iterable[tuple[Key, str]]) -> None:
         """Forget the refusals of what nobody plans any more."""
@@ -150,6 +154,18 @@ class Book:
         self.vetoes = (*others, veto)[-MOST_VETOES:]
         self.journal.keep(VETOES, msgspec.json.encode(self.vetoes))
 
+    def mark(self, engine: str, mark: Mark | None) -> None:
+        """Hold an engine for a person in the place of what was before; None: nobody holds it any more."""
+        now = self._wall()
+        others = [each for each in self.marks if each.engine != engine and (each.until is None or each.until > now)]
+        self.marks = (*others, mark)[-MOST_MARKS:] if mark is not None else tuple(others)
+        self.journal.keep(MARKS, msgspec.json.encode(self.marks))
+
+    def keep_weights(self, body: bytes) -> None:
+        """Keep what the balancer is to know after a restart."""
+        self.weights = body
+        self.journal.keep(WEIGHTS, body)
+
     def switch(self, off: str) -> None:
         """Switch actions off on this node, with a reason; or on, with none."""
         self.off = off
@@ -165,6 +181,8 @@ class Book:
             self.budget_since = _fact(kept.facts, BUDGET, float, self.budget_since)
             self.vetoes = _fact(kept.facts, VETOES, tuple[Veto, ...], self.vetoes)
             self.off = _fact(kept.facts, OFF, str, self.off)
+            self.marks = _fact(kept.facts, MARKS, tuple[Mark, ...], self.marks)
+            self.weights = kept.facts.get(WEIGHTS, self.weights)
         except msgspec.MsgspecError as error:
             raise JournalError(f"the journal's facts can't be read: {error}") from None
         known = {each.id for each in kept.actions}
@@ -186,6 +204,13 @@ class Book:
             for each in (self._refused, self._done)
         )
         return refused, done
+
+
+def result_of(action: Action) -> str:
+    """Return how an action has ended, as it is counted: its phase, or that it did not help; empty while not known."""
+    if action.phase in LIVE_PHASES or (action.phase == "done" and action.verified == "not_yet"):
+        return ""
+    return DID_NOT_HELP if action.verified == "did_not" and action.phase in ("done", "undone") else action.phase
 
 
 def _fact(facts: dict[str, bytes], name: str, kind: type[T], default: T) -> T:

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from agent.actions.book import Book
 from agent.actions.errors import JournalError
-from agent.actions.orders import NO_ANSWER, NOT_HERE, Orders
+from agent.actions.orders import BUSY, NO_ANSWER, NOT_HERE, Orders
+from agent.actions.own import OwnLevers
 from agent.actions.types import Action, Mode, Outcome, Phase, Plan, Refusal
 from agent.policy.types import Policy
 from engine_hooks.levers.orders import Argument, Op
@@ -21,6 +22,7 @@ from engine_hooks.levers.orders import Argument, Op
 ENDED = frozenset({"undone", "unknown", "wrong_engine"})  # answers to an undo: nothing is in force there any more
 REFUSING = frozenset(
     {"not_allowed", "unsupported", "wrong_engine", "stale", "conflict", "unsafe", "nothing", "unknown", "bad_argument"}
+    | {BUSY}
 )
 MINE = "agent"
 
@@ -43,9 +45,10 @@ def new_action(
 
 
 class Executor:
-    """``policy`` gives the one in force."""
+    """``policy`` gives the one in force; ``own``: levers that no process is asked for."""
 
-    def __init__(self, book: Book, orders: Orders, policy: Callable[[], Policy]) -> None:
+    def __init__(self, book: Book, orders: Orders, policy: Callable[[], Policy], own: OwnLevers) -> None:
+        self._own = own
         self._book = book
         self._orders = orders
         self._policy = policy
@@ -66,15 +69,17 @@ class Executor:
         return await self._apply(action)
 
     async def _try(self, action: Action) -> Action:
-        outcomes = await self._ask("try", action)
+        own = self._own.get(action.plan.lever)
+        outcomes = await self._ask("try", action) if own is None else (await own.would(action.plan),)
         action = replace(action, outcomes=outcomes, verified="unknown")
         if all(each.code == "would" for each in outcomes):
             return self._book.set(action, "would", _told(outcomes))
-        return self._book.set(action, "refused", _told(outcomes))
+        return self._book.set(action, _ending(outcomes), _told(outcomes))
 
     async def _apply(self, action: Action) -> Action:
         action = self._book.set(action, "sent")
-        outcomes = await self._ask("apply", action)
+        own = self._own.get(action.plan.lever)
+        outcomes = await self._ask("apply", action) if own is None else (await own.apply(action.plan),)
         action = replace(action, outcomes=outcomes)
         if all(each.code == "done" for each in outcomes):
             leased = any(each.in_force for each in outcomes)
@@ -146,7 +151,7 @@ def _measured(action: Action) -> Action:
 
 def _ending(outcomes: Sequence[Outcome]) -> Phase:
     """Return whether it was refused by all that did not do it, or has failed."""
-    codes = {each.code for each in outcomes if each.code != "done"}
+    codes = {each.code for each in outcomes if each.code not in ("done", "would")}
     return "refused" if codes <= REFUSING else "failed"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.actions.executor import MINE
+from agent.actions.fleet import FleetUndo
 from agent.actions.measure import measured
 from agent.actions.memory import Memory
 from agent.actions.types import Action, Verified
@@ -58,13 +59,22 @@ class Follow:
                 yield Found(action, verdict, value)
 
     def unwanted(
-        self, in_force: tuple[Action, ...], policy: Policy, off: str, vetoes: tuple[Veto, ...], now: float
+        self,
+        in_force: tuple[Action, ...],
+        policy: Policy,
+        off: str,
+        vetoes: tuple[Veto, ...],
+        *,
+        now: float,
+        undo: FleetUndo | None,
     ) -> Iterator[tuple[Action, str]]:
-        """Yield what must not be in force any more, with the reason. ``now``: Unix seconds."""
+        """Yield what must not be in force any more, with the reason. ``now``: Unix seconds; ``undo``: the fleet's."""
         for action in in_force:
             lever, engine = action.plan.lever, action.plan.subject.engine
             if off:
                 yield action, off
+            elif undo is not None and undo.means(action.at, lever, engine):
+                yield action, f"undone by {undo.by}, for the fleet"
             elif action.until is not None and now >= action.until:
                 yield action, "its time is over"
             elif action.by != MINE:

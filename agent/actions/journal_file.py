@@ -129,6 +129,8 @@ def look_up(
     try:
         db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=BUSY_SECONDS)
         try:
+            if db.execute("PRAGMA user_version").fetchone() == (0,):
+                return (), (), ()  # it is being made
             where, value = ("WHERE id = ?", (action, most)) if action else ("", (most,))
             rows: Sequence[tuple[bytes]] = db.execute(
                 f"SELECT body FROM actions {where} ORDER BY at DESC LIMIT ?",  # noqa: S608

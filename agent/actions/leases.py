@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from agent.actions.book import Book
-from agent.actions.orders import Orders
+from agent.actions.orders import AGAIN_SECONDS, Orders
+from agent.actions.own import SUPERVISED
 from agent.actions.processes import Process, all_processes
 from agent.actions.types import Action, Phase
 from agent.state import AgentState
@@ -49,6 +50,12 @@ class Leases:
         if found is not None and found.phase == "in_force" and instance in found.plan.targets:
             why = "its lease ran out in the engine" if code == "expired" else f"{code} in the engine"
             self._end(found, "expired", why)
+
+    def again(self, action: str, now: float) -> None:
+        """A process had too many orders to look at a renewal: the next one is soon. ``now``: monotonic seconds."""
+        found = self._book.actions.get(action)
+        if found is not None and action in self._renewed:
+            self._renewed[action] = now - found.plan.lease_seconds / RENEWALS + AGAIN_SECONDS
 
     def tick(self, now: float) -> None:
         """Renew what is due. ``now``: monotonic seconds."""
@@ -105,6 +112,10 @@ class Leases:
         if len(here) < len(action.plan.targets) and not late:
             return
         del self._inherited[action.id]
+        if action.plan.lever in SUPERVISED or not action.plan.targets:
+            why = "an agent before this one ended meanwhile: it is not done again"
+            self._book.set(replace(action, verified="unknown"), "lost", why)
+            return
         if action.plan.amends:
             self._close_change(action, known)
             return
@@ -118,6 +129,9 @@ class Leases:
             self._end(action, "undone", "only some of its processes still have it")
         elif not here:
             self._book.set(replace(action, verified="unknown"), "lost", "engine gone")
+        elif action.phase == "in_force":
+            why = "its lease ran out in the engine while no agent was here"
+            self._book.set(replace(action, verified="unknown"), "expired", why)
         else:
             why = "the engine does not have it: it was not done, or has ended meanwhile"
             self._book.set(replace(action, verified="unknown"), "lost", why)

@@ -102,6 +102,12 @@ def _stalled(state: AgentState, subject: Subject) -> float | None:
     return None if row is None else row.stalled_seconds or 0.0
 
 
+def _silent(state: AgentState, subject: Subject) -> float | None:
+    engine = engine_of(state, subject)
+    row = engine.detail.waiting if engine and engine.detail else None
+    return row.silent if row else None
+
+
 def _tenant_share(state: AgentState, subject: Subject) -> float | None:
     own = (each for each in tenants_of(state, subject.engine) if each.tenant == subject.tenant)
     return next((each.share_ratio for each in own), None)
@@ -127,6 +133,7 @@ MEASURES: Mapping[str, Measure] = {
     "refused_requests": _refused,
     "late_blocks": _late,
     "stuck_requests": _stuck,
+    "silent_requests": _silent,
     "stalled_seconds": _stalled,
     "tenant_share_ratio": _tenant_share,
     "allocator_slack_bytes": _slack,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agent.actions.fleet import FleetOrders, parse
 from agent.policy.types import Policy
 
 logger = logging.getLogger("kvtide.actions")
@@ -20,31 +21,32 @@ EVERY_SECONDS = 1.0
 OLD_SECONDS = 10.0  # what was read before that is not known any more
 FLEET_SECONDS = 60.0  # how old the fleet's word may be
 OFF_FILE, YIELD_FOLDER, ALL_ENGINES = "actions.off", "yield", "all"
-_ON = frozenset({"", "on", "0", "false", "no"})
 _MOST = 4096  # bytes of one file that are looked at
+_MOST_ORDERS = 64 << 10  # of the fleet's word: more can't be all of it
 _MOST_FILES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
     """``at``: monotonic seconds. ``off``: why nothing may be done. ``yields``: why, by engine; ``""`` for all.
-    ``fleet``: share of nodes by kind of verdict; None where there is no fresh word.
+    ``fleet``: share of nodes by kind of verdict; None where there is no fresh word. ``orders``: the fleet's word.
     """
 
     at: float
     off: str = ""
     yields: Mapping[str, str] = field(default_factory=dict)
     fleet: Mapping[str, float] | None = None
+    orders: FleetOrders = field(default_factory=FleetOrders)
 
 
 def read(policy: Policy, directory: Path, at: float, unix: float) -> Said:
     """Return what the files say at ``at``; a switch that can't be read counts as off."""
     limits = policy.actions
-    off = _switch(directory / OFF_FILE, on=frozenset(), whose="the node's")
-    if not off and limits.off_switch_file:
-        off = _switch(Path(limits.off_switch_file), on=_ON, whose="the fleet's")
+    off = _switch(directory / OFF_FILE)
+    orders = _orders(Path(limits.off_switch_file)) if limits.off_switch_file else FleetOrders()
+    off = off or (orders.off and f"the fleet's off switch {limits.off_switch_file}: {orders.off}")
     fleet = _fleet(Path(limits.fleet_file), unix) if limits.fleet_file else None
-    return Said(at=at, off=off, yields=_yields(directory / YIELD_FOLDER), fleet=fleet)
+    return Said(at=at, off=off, yields=_yields(directory / YIELD_FOLDER), fleet=fleet, orders=orders)
 
 
 def _first_line(path: Path) -> str:
@@ -52,15 +54,31 @@ def _first_line(path: Path) -> str:
         return file.read(_MOST).decode(errors="replace").strip().partition("\n")[0].strip()
 
 
-def _switch(path: Path, on: frozenset[str], whose: str) -> str:
-    """Return why a switch is off; empty where it is on, which it is where there is no file."""
+def _switch(path: Path) -> str:
+    """Return why the node's switch is off; empty where it is on, which it is where there is no file."""
     try:
         text = _first_line(path)
     except FileNotFoundError:
         return ""
     except OSError as error:
-        return f"{whose} off switch {path} can't be read: {error.strerror}"
-    return "" if text.lower() in on else f"{whose} off switch {path}: {text or 'off'}"
+        return f"the node's off switch {path} can't be read: {error.strerror}"
+    return f"the node's off switch {path}: {text or 'off'}"
+
+
+def _orders(path: Path) -> FleetOrders:
+    """Return the fleet's word; without a file it is on, and one that can't be read switches off."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(_MOST_ORDERS + 1)
+        if len(body) > _MOST_ORDERS:
+            return FleetOrders(off="it can't be read: it is too long")
+        return parse(body.decode(errors="replace"))
+    except FileNotFoundError:
+        return FleetOrders()
+    except OSError as error:
+        return FleetOrders(off=f"it can't be read: {error.strerror}")
+    except ValueError as error:
+        return FleetOrders(off=f"it can't be read: {error}")
 
 
 def _yields(folder: Path) -> dict[str, str]:

@@ -9,7 +9,9 @@ import msgspec
 
 from agent.actions.actions import Actions
 from agent.actions.executor import new_action
+from agent.actions.marks import HELD, Mark
 from agent.actions.measure import engine_of
+from agent.actions.own import WEIGHT
 from agent.actions.planner import in_force_on
 from agent.actions.processes import targets_of
 from agent.actions.safety import refusal_of
@@ -22,8 +24,9 @@ from engine_hooks.levers.orders import Argument, Arguments
 
 WAIT_SECONDS = 10.0  # for what is being done on the same engine
 MOST_MINUTES = 7 * 24 * 60.0
+MOST_NAME = 128
 KIND = "person"
-OWN_LEVERS = frozenset({"weight"})  # of the agent itself: there is no engine to be asked
+OWN_LEVERS = frozenset({WEIGHT})  # of the agent itself: a person holds an engine by a mark
 
 
 class OrderError(KvtideError):
@@ -125,6 +128,35 @@ class Persons:
         veto = Veto(lever=lever, engine=engine, until=self._actions.wall() + 60.0 * minutes, by=by)
         self._book.veto(veto)
         return veto
+
+    def mark(self, engine: str, mark: str, *, by: str, minutes: float | None = None, why: str = "") -> Mark:
+        """Hold an engine at the load balancer, or keep the agent's hands off it, for so long; None: until it is freed.
+
+        The engine need not be known yet: it may be on its way.
+        """
+        held = next((each for each in HELD if each == mark), None)
+        if held is None:
+            raise OrderError(f"mark: {mark!r}: must be one of {', '.join(HELD)}")
+        if not 0 < len(engine) <= MOST_NAME:
+            raise OrderError(f"engine: must have 1 to {MOST_NAME} characters")
+        if minutes is not None and not 0 < minutes <= MOST_MINUTES:
+            raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
+        now = self._actions.wall()
+        until = None if minutes is None else now + 60.0 * minutes
+        made = Mark(engine=engine, mark=held, by=by, since=now, until=until, why=why)
+        self._book.mark(engine, made)
+        return made
+
+    def unmark(self, engine: str) -> None:
+        """Free an engine that a person holds."""
+        if self._actions.mark_of(engine) is None:
+            raise UnknownError(f"engine: {engine!r}: nobody holds it by a command")
+        self._book.mark(engine, None)
+
+    def marks(self) -> tuple[Mark, ...]:
+        """Return all that persons hold by a command."""
+        now = self._actions.wall()
+        return tuple(each for each in self._book.marks if each.until is None or each.until > now)
 
     def close_breaker(self, *, by: str) -> bool:
         """Close the breaker, with a new budget; return whether it was open."""

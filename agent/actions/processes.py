@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from agent.actions.own import SUPERVISED
 from agent.state import AgentState, EngineState
 from engine_hooks.levers.orders import LeaseRow, LeverRow
 from engine_hooks.members import FRONTEND
 
+ADMISSION = "admission"
 # In front of all data-parallel ranks at once, or of no use on one rank alone: ranks wait for each other.
-OF_ALL_RANKS = frozenset({"admission", "pause", "reset_prefix"})
+OF_ALL_RANKS = frozenset({ADMISSION, "pause", "reset_prefix"})
 
 
 class Process(NamedTuple):
@@ -44,10 +46,13 @@ def all_processes(state: AgentState) -> dict[str, Process]:
 
 
 def targets_of(state: AgentState, engine: EngineState, lever: str) -> tuple[str, ...]:
-    """Return the processes that must all pull ``lever``: those of this engine that have it.
+    """Return the processes that must all pull ``lever``: those of this engine that have it; of one that a supervisor
+    pulls, the life of the engine that is meant.
 
     Of its front ends all, where one has it: a quota that only some of them know is none. Empty: none has it.
     """
+    if lever in SUPERVISED:
+        return (engine.instance,)
     ranks = [engine]
     if lever in OF_ALL_RANKS:
         ranks = [each for each in state.engines if each.engine_id == engine.engine_id and each.host == engine.host]
@@ -55,6 +60,8 @@ def targets_of(state: AgentState, engine: EngineState, lever: str) -> tuple[str,
     having = {each.role for each in found if each.row(lever) is not None}
     if not having:
         return ()
+    if lever == ADMISSION and FRONTEND not in having:
+        return ()  # the core only says that nobody has it
     if FRONTEND in having:
         return tuple(each.instance for each in found if each.role == FRONTEND and each.up)
     return tuple(each.instance for each in found if each.row(lever) is not None)

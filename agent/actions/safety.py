@@ -31,6 +31,7 @@ GATES: tuple[Gate, ...] = (
     lever.shared_gpu,
     lever.exact,
     lever.veto,
+    pace.restarts,
     pace.budget,  # last: what opens the breaker is an action that would have been taken
 )
 FOR_PERSONS: tuple[Gate, ...] = (

@@ -83,6 +83,7 @@ REFUSALS = (
     "fleet",  # the same verdict on too many nodes: something else is wrong
     "evidence",  # one piece of evidence; this lever needs two that do not depend on each other
     "vetoed",  # by a person
+    "share",  # as many engines of the fleet are below 50 % as may be
     "journal",  # the journal can't be written: no act without its intent
     "shared_gpu",  # neighbours that are not ours would be hit
     "unsupported",  # the engine says that it can't, or may not

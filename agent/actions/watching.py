@@ -11,7 +11,7 @@ from engine_hooks.levers.orders import Argument
 CAP_MARGIN = 1.25  # a cap that is so many times what runs holds nobody back
 LEAST_WATERMARK = 0.01  # of the pool: less is not worth another step
 # Rules of admission by the order in which they are taken off, those that belong together at once.
-RULES = (("shed",), ("quotas", "reserved"), ("max_prompt", "batch_prompt", "prompt_limit", "short_first"))
+RULES = (("shed",), ("quotas", "reserved"), ("max_prompt", "batch_prompt", "prompt_limit", "short_first", "pressure"))
 
 
 def moved(action: Action, now: float | None) -> bool | None:

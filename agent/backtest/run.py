@@ -20,7 +20,7 @@ from agent.policy.types import Policy
 from agent.replay.bundles import AGENT_ENDED
 from agent.replay.fold import Fold
 from agent.retained import count_of
-from agent.state import AgentState
+from agent.state import AgentState, Judgement
 
 _DAY = 86_400.0
 
@@ -48,11 +48,19 @@ class Feed(Protocol):
         ...
 
 
+class Looking(Protocol):
+    """Is shown each judged state of a history, of ``at`` by the history's own clock."""
+
+    def __call__(self, name: str, state: AgentState, judgement: Judgement, at: float) -> None:
+        """Look at it."""
+
+
 class _History:
     """One history. ``offset``: from the states' monotonic clock to the times that are shown."""
 
-    def __init__(self, name: str, policies: Sequence[Named]) -> None:
+    def __init__(self, name: str, policies: Sequence[Named], look: Looking | None) -> None:
         self._name = name
+        self._look = look
         self._tracks = [(each.name, Fold(each.policy), Episodes()) for each in policies]
         self._harm = HarmLog()
         self._watch = Watch()
@@ -71,6 +79,8 @@ class _History:
                 if not number:  # what harms is the same whatever one thinks of it
                     self._watch.take(at)
                     self._harm.take(state, judgement, at)
+                    if self._look is not None:
+                        self._look(self._name, state, judgement, at)
                     pages = state.scrape.engines if state.scrape else ()
                     self._engines.update(dict.fromkeys(each.engine for each in state.engines))
                     self._engines.update(dict.fromkeys(each.engine for each in pages))
@@ -142,10 +152,12 @@ def run(
     feeds: Iterable[Feed],
     *,
     tell: Callable[[str, AgentState | Usuals], None] = lambda *_: None,
+    look: Looking | None = None,
 ) -> Backtest:
     """Return what each of ``policies``, one or two, would have said of the states of all ``feeds``.
 
-    ``tell`` is called for each record that was judged, with its history's name.
+    ``tell`` is called for each record that was judged, with its history's name; ``look`` for each state, with what the
+    first policy made of it.
     """
     histories: list[History] = []
     remarks: list[str] = []
@@ -153,7 +165,7 @@ def run(
         found: dict[str, _History] = {}
         for name, record in feed.records():
             if name not in found:
-                found[name] = _History(name, policies)
+                found[name] = _History(name, policies, look)
             found[name].take(record)
             tell(name, record)
         histories += [each.finish(feed.labels()) for each in found.values()]

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from agent.actions.types import Refusal
 from agent.balancer.config import BalancerConfig
 from agent.balancer.evidence import Evidence, evidence_of
 from agent.balancer.grants import Grants
-from agent.balancer.marks import Mark, Marks
+from agent.balancer.kept import Keeper, restored
+from agent.balancer.marks import Marks, PersonMark
+from agent.balancer.moves import AGENT, Moves
+from agent.balancer.seen import Seen, seen_in
 from agent.balancer.state import BalancerMode, BalancerState, EngineWeight, Weight
-from agent.balancer.weights import Look, Pace, Track, advance, fresh
+from agent.balancer.telling import Telling
+from agent.balancer.weights import HALF, NOT_ISOLATED, Look, Pace, Track, advance, fresh
 from agent.policy.actions import Lever
 from agent.policy.types import Policy
-from agent.signals.types import EngineSignals
 from agent.state import AgentState, Judgement
-
-logger = logging.getLogger("kvtide.balancer")
 
 MOST_ENGINES = 256
 LEVER: Lever = "weight"
@@ -28,20 +28,11 @@ MODES: tuple[BalancerMode, ...] = ("observe", "dry-run", "enforce")  # the weake
 OBSERVE = "observe: weights are not moved (balancer.mode)"
 NOT_SEEN = "not seen yet"
 
-Stops = Callable[[str], str]
-Moved = Callable[[str, Weight, Weight], None]  # the engine, what was told before, what is told now
+AGAIN_SECONDS = 10.0  # in which the coordinator may grant again what it had granted an agent before this one
+ASKED_AGAIN = "isolated by an agent before this one; the coordinator is being asked again"
 
-
-class _Seen(NamedTuple):
-    """What one look says of an engine. ``host``: also its pod's name; ``present``: it is heard of now."""
-
-    signals: EngineSignals | None = None
-    instance: str = ""
-    host: str = ""
-
-    @property
-    def present(self) -> bool:
-        return bool(self.instance)
+Stops = Callable[[str], Refusal | None]
+Marked = Callable[[str], PersonMark | None]
 
 
 class Balancer:
@@ -50,8 +41,8 @@ class Balancer:
 
     ``policy`` may be replaced at any time: its thresholds of growth count, and what mode it gives the lever ``weight``
     (of all or of one engine) can only weaken that of the settings. ``stops`` says why nothing may be done about an
-    engine now, empty where it may. ``moved`` hears of each change of what is told. ``clock`` is the monotonic
-    one that states are made with.
+    engine now, None where it may. ``moves`` writes down each change of what is told before it is. ``marked``: how a
+    person holds an engine, by a command. ``clock`` is the monotonic one that states are made with.
     """
 
     def __init__(
@@ -61,19 +52,24 @@ class Balancer:
         grants: Grants,
         *,
         stops: Stops | None = None,
-        moved: Moved | None = None,
+        moves: Moves | None = None,
+        marked: Marked | None = None,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.policy = policy
         self._config, self._grants, self._clock = config, grants, clock
-        self._stops, self._moved = stops, moved
+        self._stops, self._moves = stops, moves
         self._pace = pace or Pace()
+        self._keeper = Keeper(self._pace)
+        self._restored = moves is None
+        self._asked_until: dict[str, float] = {}  # of what was isolated before this agent: not judged until then
+        self._drains: dict[str, str] = {}  # why, of what is about to be restarted
         self._named = frozenset(engine.name for engine in config.engines)
-        self._marks = Marks(config.marks_file)
+        self._marks = Marks(config.marks_file, marked)
         self._tracks: dict[str, Track] = {}
         self._instances: dict[str, str] = {}
-        self._told: dict[str, Weight] = {}
+        self._telling = Telling(moves)
         self._hosts: dict[str, str] = {}
         self._looked: float | None = None
         self._gone = False
@@ -86,7 +82,7 @@ class Balancer:
 
     def told(self, engine: str) -> Weight | None:
         """Return what a load balancer is told now, None for an engine that is neither here nor in the settings."""
-        weight = self._told.get(engine)
+        weight = self._telling.told.get(engine)
         if weight is None:
             return Weight(since=0.0, why=NOT_SEEN) if engine in self._named else None
         if self._looked is None or self._clock() - self._looked > self._pace.hold:
@@ -105,10 +101,7 @@ class Balancer:
     def let_go(self) -> None:
         """The agent ends: from now on all engines get all their share, but those that a person holds."""
         self._gone = True
-        self._told = {
-            engine: weight if weight.step in ("full", "person") else Weight(since=weight.since, why="the agent ends")
-            for engine, weight in self._told.items()
-        }
+        self._telling.let_go()
         self._grants.want((), (), self._pods())
 
     def look(self, state: AgentState, judgement: Judgement | None) -> None:
@@ -116,30 +109,35 @@ class Balancer:
         if self._gone:
             return
         self._marks.refresh()
-        seen = _seen(state, judgement)
+        seen = seen_in(state, judgement)
+        self._restore(state)
         weights, wanted, hosts = [], [], {}
         for engine in sorted({*seen, *self._tracks, *self._named})[:MOST_ENGINES]:
-            found = seen.get(engine, _Seen())
+            found = seen.get(engine, Seen())
             mark = self._marks.of(engine)
-            stop = _stopped(state) or (self._stops(engine) if self._stops is not None else "")
-            track = self._followed(engine, found, state, judgement, held=mark is not None or bool(stop))
+            stop = _stopped(state) or (self._stops(engine) if self._stops is not None else None)
+            evidence = self._evidence(engine, found, judgement)
+            held = mark is not None or stop is not None or engine in self._drains
+            track = self._followed(engine, found, state, evidence, held=held)
             if engine not in seen and engine not in self._named and track.weight.step == "full":
                 self._forget(engine)
                 continue
             self._tracks[engine] = track
-            if track.wants and self._mode(engine) == "enforce":
+            if (track.wants or (engine in self._drains and mark is None)) and self._mode(engine) == "enforce":
                 wanted.append(engine)
-            told = self._answer(engine, track, mark, stop, state.at)
-            self._tell(engine, told)
+            self._telling.tell(engine, self._answer(engine, track, mark, stop, state.at), mark.by if mark else AGENT)
+            if self._moves is not None:
+                self._moves.refuse(engine, self._refusal(engine, track, evidence, mark, stop))
             if found.host:
                 hosts[engine] = found.host
-            weights.append(EngineWeight(engine=engine, told=told, found=track.weight))
+            weights.append(EngineWeight(engine=engine, told=self._telling.told[engine], found=track.weight))
         self._hosts, self._looked = hosts, self._clock()  # one that fails half-way was no look
         self._grants.want(
             present=sorted(name for name, found in seen.items() if found.present and self._mode(name) == "enforce"),
             wanted=wanted,
             pods=self._pods(),
         )
+        self._keep(state)
         self._state = BalancerState(
             mode=self._config.mode,
             coordinator=self._grants.name,
@@ -151,9 +149,28 @@ class Balancer:
             problem=self._marks.problem or self._grants.problem,
         )
 
-    def _followed(
-        self, engine: str, found: _Seen, state: AgentState, judgement: Judgement | None, *, held: bool
-    ) -> Track:
+    # -- what is about to be restarted ------------------------------------------------------------------------------
+
+    def drain(self, engine: str, why: str) -> bool:
+        """Take an engine out, as far as the coordinator grants it; return whether its weight can be moved at all."""
+        if engine not in self._telling.told or self._mode(engine) != "enforce":
+            return False
+        self._drains[engine] = why
+        return True
+
+    def undrain(self, engine: str) -> None:
+        """Let it be judged again."""
+        self._drains.pop(engine, None)
+
+    def drain_refused(self, engine: str) -> str:
+        """Return why the coordinator does not let it go below 50 %; empty while it does, is being asked, or is none."""
+        if self._config.coordinator == "none" or self._grants.holds(engine):
+            return ""
+        return self._grants.refusal(engine)
+
+    # -- one look ---------------------------------------------------------------------------------------------------
+
+    def _followed(self, engine: str, found: Seen, state: AgentState, evidence: Evidence, *, held: bool) -> Track:
         """Return the engine's track after this look. ``held``: somebody else says what it gets, so nothing is found."""
         now, at = state.monotonic, state.at
         track, before = self._tracks.get(engine), self._instances.get(engine)
@@ -169,14 +186,17 @@ class Balancer:
             return replace(full, restored=now, breach=None, severe=None, wants=False)
         granted = mode == "dry-run" or self._grants.holds(engine)
         refusal = "" if granted else self._grants.refusal(engine)
-        evidence = self._evidence(engine, found, judgement)
+        if engine in self._asked_until:
+            if not (granted or refusal) and now < self._asked_until[engine]:
+                return replace(track, wants=True)
+            del self._asked_until[engine]
         return advance(track, Look(evidence=evidence, granted=granted, refusal=refusal, now=now, at=at), self._pace)
 
     def _pods(self) -> dict[str, Weight]:
         """Return what each pod's gate is to say: a pod of several engines serves as long as one of them does."""
         pods: dict[str, Weight] = {}
         for engine, host in self._hosts.items():
-            told = self._told[engine]
+            told = self._telling.told[engine]
             if host not in pods or told.percent > pods[host].percent:
                 pods[host] = told
         return pods
@@ -186,63 +206,90 @@ class Balancer:
         named = {**actions.levers, **actions.engines.get(engine, {})}.get(LEVER)
         return min(self._config.mode, named or self._config.mode, key=MODES.index)
 
-    def _evidence(self, engine: str, found: _Seen, judgement: Judgement | None) -> Evidence:
+    def _evidence(self, engine: str, found: Seen, judgement: Judgement | None) -> Evidence:
         verdicts = judgement.verdicts if judgement is not None else ()
         own = [each for each in verdicts if each.subject.scope == "engine" and each.subject.engine == engine]
         return evidence_of(found.signals, own, self.policy.growth)
 
-    def _answer(self, engine: str, track: Track, mark: Mark | None, stop: str, at: float) -> Weight:
-        before = self._told.get(engine)
+    def _answer(self, engine: str, track: Track, mark: PersonMark | None, stop: Refusal | None, at: float) -> Weight:
+        before = self._telling.told.get(engine)
         if mark is not None:
-            why = f"a person holds it: {mark}"
+            why = f"{mark.by} holds it: {mark.mark}{mark.why and f' ({mark.why})'}"
             return Weight(
-                percent=100 if mark == "up" else 0,
-                mode=mark,
+                percent=100 if mark.mark == "up" else 0,
+                mode=mark.mark,
                 since=before.since if before is not None and before.why == why else at,
                 why=why,
                 step="person",
             )
+        if engine in self._drains and stop is None:
+            return self._drained(self._drains[engine], granted=self._grants.holds(engine), before=before, at=at)
+        if engine in self._asked_until and not self._grants.holds(engine):
+            return Weight(percent=HALF, since=track.weight.since, why=ASKED_AGAIN, step="halved")
         if track.weight.step == "full":
-            return track.weight if not stop else Weight(since=track.weight.since, why=stop)
+            return track.weight if stop is None else Weight(since=track.weight.since, why=stop.text)
         if self._mode(engine) == "dry-run":
             return Weight(since=track.weight.since, why=f"dry-run: {track.weight.percent} %, {track.weight.why}")
         return track.weight
 
-    def _tell(self, engine: str, weight: Weight) -> None:
-        before = self._told.get(engine)
-        self._told[engine] = weight
-        if before is None or (before.percent, before.mode) == (weight.percent, weight.mode):
+    @staticmethod
+    def _drained(why: str, *, granted: bool, before: Weight | None, at: float) -> Weight:
+        since = before.since if before is not None and before.why == why else at
+        if granted:
+            return Weight(percent=0, mode="drain", since=since, why=why, step="isolated")
+        return Weight(percent=HALF, since=since, why=why, step="halved")
+
+    def _refusal(
+        self, engine: str, track: Track, evidence: Evidence, mark: PersonMark | None, stop: Refusal | None
+    ) -> Refusal | None:
+        """Return why an engine does not get less although its numbers ask for it."""
+        if evidence.level not in ("halve", "isolate"):
+            return None
+        if mark is not None:
+            return None if mark.mark != "up" else Refusal(code="yield", text=f"{mark.by} holds it up; {evidence.why}")
+        if stop is not None:
+            return Refusal(code=stop.code, text=f"{stop.text}; {evidence.why}")
+        mode = self._mode(engine)
+        if mode != "enforce":
+            return Refusal(code="observe", text=f"{mode}: weights are not moved; {evidence.why}")
+        if NOT_ISOLATED in track.weight.why:
+            return Refusal(code="share", text=track.weight.why)
+        return None
+
+    # -- over a restart of the agent --------------------------------------------------------------------------------
+
+    def _restore(self, state: AgentState) -> None:
+        """Go on where an agent before this one was, once that is known."""
+        if self._restored or self._moves is None or (body := self._moves.kept()) is None:
             return
-        logger.warning("%s: weight %d %%, %s: %s", engine, weight.percent, weight.mode, weight.why or weight.step)
-        if self._moved is not None:
-            self._moved(engine, before, weight)
+        self._restored = True
+        for engine, kept in restored(body, state.monotonic, state.at).items():
+            if self._mode(engine) != "enforce" or self._instances.get(engine, kept.instance) != kept.instance:
+                continue
+            self._tracks[engine], self._instances[engine] = kept.track, kept.instance
+            if kept.track.weight.percent < HALF:
+                self._asked_until[engine] = state.monotonic + AGAIN_SECONDS
+
+    def _keep(self, state: AgentState) -> None:
+        if self._moves is None or not self._restored:
+            return
+        body = self._keeper.due(self._tracks, self._instances, state.monotonic, state.at)
+        if body is not None:
+            self._moves.keep(body)
 
     def _forget(self, engine: str) -> None:
-        for kept in (self._tracks, self._instances, self._told):
+        for kept in (self._tracks, self._instances, self._asked_until):
             kept.pop(engine, None)
+        self._telling.forget(engine)
+        if self._moves is not None:
+            self._moves.refuse(engine, None)
 
 
-def _seen(state: AgentState, judgement: Judgement | None) -> dict[str, _Seen]:
-    """Return the engines, by label. Of one that is silent nothing is taken: what is known of it is of before."""
-    seen = {
-        engine.engine: _Seen(instance=engine.instance if engine.phase == "live" else "", host=engine.host)
-        for engine in state.engines
-    }
-    hooked = frozenset(seen)
-    for signals in judgement.signals.engines if judgement is not None else ():
-        name = signals.engine
-        if signals.hooked and name in hooked and seen[name].present:
-            seen[name] = seen[name]._replace(signals=signals)
-        elif not signals.hooked and name not in hooked:  # its page says less than its hooks did
-            seen[name] = _Seen(signals=signals, instance=signals.instance)
-    return seen
-
-
-def _stopped(state: AgentState) -> str:
-    """Return why the agent may do nothing at all now, empty where it may."""
+def _stopped(state: AgentState) -> Refusal | None:
+    """Return why the agent may do nothing at all now, None where it may."""
     actions = state.actions
     if actions is None:
-        return ""
+        return None
     if actions.breaker.open:
-        return f"the breaker is open: {actions.breaker.reason}"
-    return actions.problem
+        return Refusal(code="breaker", text=f"the breaker is open: {actions.breaker.reason}")
+    return Refusal(code="switched_off", text=actions.problem) if actions.problem else None

@@ -1,24 +1,38 @@
-"""Engines that people hold: a file that a person (or a roll-out) writes, and that wins over all that is measured."""
+"""Engines that people hold, by a command or in a file that a person (or a roll-out) writes; they win over all that is
+measured.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, get_args
 
 from agent.errors import ConfigError
 from agent.settings_file import read, shown
+from agent.subject import Value
 
 # maint, drain: no new requests. up: all its share, whatever is measured.
 Mark = Literal["maint", "drain", "up"]
 MARKS: tuple[str, ...] = get_args(Mark)
 MOST = 1024
+SOMEBODY = "a person"
+
+
+class PersonMark(Value, frozen=True, kw_only=True):
+    """How ``by`` holds an engine, and why."""
+
+    mark: Mark
+    by: str = SOMEBODY
+    why: str = ""
 
 
 class Marks:
-    """Reads ``file`` when it has changed. ``problem``: why what is there can't be used; what was there before stays."""
+    """Reads ``file`` when it has changed. ``commanded``: how an engine is held by a command, which wins over the file.
+    ``problem``: why what is there can't be used; what was there before stays."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, commanded: Callable[[str], PersonMark | None] | None = None) -> None:
+        self._file, self._commanded = file, commanded
         self._seen: tuple[int, int, int] | None = None
         self._marks: dict[str, Mark] = {}
         self.problem = ""
@@ -39,9 +53,11 @@ class Marks:
         except ConfigError as error:
             self.problem = f"balancer.marks_file {error}"
 
-    def of(self, engine: str) -> Mark | None:
+    def of(self, engine: str) -> PersonMark | None:
         """Return how a person holds ``engine``."""
-        return self._marks.get(engine)
+        told = self._commanded(engine) if self._commanded is not None else None
+        mark = self._marks.get(engine)
+        return told or (None if mark is None else PersonMark(mark=mark))
 
     def _read(self) -> dict[str, Mark]:
         data = read(self._file)

@@ -16,7 +16,7 @@ from agent.subject import Value
 from agent.units import human_seconds
 
 HALF = 50
-_NOT = "; not isolated: "
+NOT_ISOLATED = "; not isolated: "
 
 
 class Pace(Value, frozen=True, kw_only=True):
@@ -119,8 +119,8 @@ def _unseen(track: Track, look: Look, pace: Pace) -> Track:
 def _ejected(track: Track, look: Look) -> Track:
     if look.granted:
         return _to(track, look, "isolated", 0, look.evidence.why)
-    why = f"{look.evidence.why}{_NOT}{look.refusal or 'the coordinator is being asked'}"
-    if track.weight.percent == HALF and track.weight.why.rpartition(_NOT)[2] == why.rpartition(_NOT)[2]:
+    why = f"{look.evidence.why}{NOT_ISOLATED}{look.refusal or 'the coordinator is being asked'}"
+    if track.weight.percent == HALF and track.weight.why.rpartition(NOT_ISOLATED)[2] == why.rpartition(NOT_ISOLATED)[2]:
         return track  # nothing new but the number
     return _to(track, look, "halved", HALF, why)
 

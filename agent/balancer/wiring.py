@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from agent.balancer.balancer import Balancer, Moved, Stops
+from agent.balancer.balancer import Balancer, Marked, Stops
 from agent.balancer.config import BalancerConfig, KubernetesConfig
 from agent.balancer.coordinator import Coordinator, NoCoordinator
 from agent.balancer.gate import ReadinessGate
@@ -13,19 +13,18 @@ from agent.balancer.grants import Grants
 from agent.balancer.http_client import JsonClient
 from agent.balancer.kubernetes import KubernetesCoordinator
 from agent.balancer.lease_file import FileCoordinator
+from agent.balancer.moves import Moves
 from agent.balancer.webhook import WebhookCoordinator
 from agent.errors import ConfigError
 from agent.policy.types import Policy
 
 
-def balancer_of(
-    config: BalancerConfig, policy: Policy, stops: Stops | None = None, moved: Moved | None = None
-) -> Balancer:
+def balancer_of(config: BalancerConfig, policy: Policy, *, stops: Stops, moves: Moves, marked: Marked) -> Balancer:
     """Return the balancer; raises :class:`ConfigError` where Kubernetes is asked for and not there."""
     gate = None
     if config.kubernetes.readiness_gate:
-        gate = ReadinessGate(_api(config.kubernetes), _namespace(config.kubernetes))
-    return Balancer(config, policy, Grants(_coordinator(config), gate), stops=stops, moved=moved)
+        gate = ReadinessGate(api_of(config.kubernetes), namespace_of(config.kubernetes))
+    return Balancer(config, policy, Grants(_coordinator(config), gate), stops=stops, moves=moves, marked=marked)
 
 
 def _coordinator(config: BalancerConfig) -> Coordinator:
@@ -40,8 +39,8 @@ def _coordinator(config: BalancerConfig) -> Coordinator:
     if config.coordinator == "kubernetes":
         there = config.kubernetes
         return KubernetesCoordinator(
-            _api(there),
-            _namespace(there),
+            api_of(there),
+            namespace_of(there),
             there.lease,
             node,
             config.share,
@@ -51,7 +50,8 @@ def _coordinator(config: BalancerConfig) -> Coordinator:
     return NoCoordinator()
 
 
-def _api(config: KubernetesConfig) -> JsonClient:
+def api_of(config: KubernetesConfig) -> JsonClient:
+    """Return a client of the API server; raises :class:`ConfigError` where none is named and this is no pod."""
     url = config.url
     if url is None:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
@@ -63,7 +63,8 @@ def _api(config: KubernetesConfig) -> JsonClient:
     return JsonClient(url, config.account / "token", config.account / "ca.crt")
 
 
-def _namespace(config: KubernetesConfig) -> str:
+def namespace_of(config: KubernetesConfig) -> str:
+    """Return the namespace of pods and leases; raises :class:`ConfigError` where the account does not say."""
     if config.namespace is not None:
         return config.namespace
     file = config.account / "namespace"

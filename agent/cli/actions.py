@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
+from agent.cli import fleet
+from agent.cli.minutes import minutes_of
 from agent.errors import ConfigError
 
 app = typer.Typer(
     help="Show what the agent does about verdicts, take it back, forbid it, or order it.", no_args_is_help=True
 )
+
+app.add_typer(fleet.app, name="fleet")
 
 Socket = Annotated[
     Path, typer.Option(envvar="KVTIDE_SOCKET", help="The link's socket; the control socket is beside it.")
@@ -66,7 +71,7 @@ def undo(
     as_json: AsJson = False,
 ) -> None:
     """Take back an action that is in force, now."""
-    answer = _post(socket, f"/api/v1/actions/{action}/undo")
+    answer = _post(socket, f"/api/v1/actions/{quote(action, safe='')}/undo")
     _tell(answer, f"action {action}: {_phase(answer)}", as_json=as_json)
 
 
@@ -92,7 +97,7 @@ def order(
         "lever": lever,
         "engine": engine,
         "arguments": arguments_of(arguments or []),
-        "minutes": minutes,
+        "minutes": None if minutes is None else minutes_of(minutes),
         "attempt": attempt,
         "why": why,
     }
@@ -112,7 +117,7 @@ def veto(
     as_json: AsJson = False,
 ) -> None:
     """Keep the agent from pulling a lever; what it has in force there is taken back. Persons' orders go on."""
-    answer = _post(socket, "/api/v1/veto", {"lever": lever, "engine": engine, "minutes": minutes})
+    answer = _post(socket, "/api/v1/veto", {"lever": lever, "engine": engine, "minutes": minutes_of(minutes)})
     _tell(answer, f"vetoed for {minutes:g} min: {lever} on {engine}", as_json=as_json)
 
 

@@ -11,7 +11,25 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.cli import actions, agent, backtest, policy, record, replay, simulate, snapshot, status
+from agent.cli import (
+    actions,
+    advise,
+    agent,
+    alerts,
+    backtest,
+    canary,
+    dashboards,
+    doctor,
+    node,
+    policy,
+    record,
+    replay,
+    report,
+    simulate,
+    snapshot,
+    status,
+    top,
+)
 from agent.errors import KvtideError
 from agent.plain import plain, plain_lines
 from engine_hooks import __version__
@@ -26,19 +44,28 @@ _NO_OUTPUT = {errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF}
 app = typer.Typer(
     name="kvtide",
     help="Knows where every byte of an LLM server's GPU memory is, and says early when it goes wrong.",
+    epilog="Exit codes of all commands: 0 done; 1 it could not be done; 2 wrong use or configuration.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
 )
 app.command("agent")(agent.agent)
 app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
+app.command("top")(top.top)
 app.command("snapshot")(snapshot.snapshot)
 app.command("replay")(replay.replay)
 app.command("record")(record.record)
+app.command("report")(report.report)
 app.command("backtest")(backtest.backtest)
+app.command("canary")(canary.canary)
 app.command("simulate")(simulate.simulate)
+app.command("advise")(advise.advise)
 app.add_typer(policy.app, name="policy")
+app.add_typer(dashboards.app, name="dashboards")
+app.add_typer(alerts.app, name="alerts")
 app.add_typer(actions.app, name="actions")
+app.add_typer(node.app, name="node")
 
 
 def _say_version(wanted: bool) -> None:

@@ -2,62 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from agent.backtest.run import Feed
-    from agent.bundle.format import Usuals
-    from agent.state import AgentState
-
-_TELL_SECONDS = 0.5
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, AgentState | Usuals], None]]:
-    """Show on a terminal's standard error how far it has come: two weeks take minutes."""
-    import time
-
-    from rich.markup import escape
-
-    from agent.backtest.span import shown
-    from agent.faces.terminal import Terminal
-    from agent.state import AgentState
-
-    terminal = Terminal(stderr=True)
-    if not terminal.is_terminal:
-        yield lambda *_: None
-        return
-    with terminal.status("Judging...") as status:
-        told = 0.0
-
-        def tell(name: str, record: AgentState | Usuals) -> None:
-            nonlocal told
-            if isinstance(record, AgentState) and time.monotonic() - told >= _TELL_SECONDS:
-                told = time.monotonic()
-                status.update(f"Judging {escape(name)}: {shown(record.at)}")
-
-        yield tell
-
-
-@contextmanager
-def _old_news() -> Iterator[None]:
-    """Keep the agent's log to errors: what it tells of states of long ago is no news."""
-    import logging
-
-    logger = logging.getLogger("kvtide.agent")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def backtest(  # noqa: PLR0917 - each is an option
@@ -100,11 +50,10 @@ def backtest(  # noqa: PLR0917 - each is an option
     kvtide backtest --policy textbook *.kvtide;
     kvtide backtest --policy mine.yaml --against default --from http://prometheus:9090 --range 14d --step 1m
     """
-    import time
     from contextlib import ExitStack
 
-    from agent.backtest.bundles import BundleFeed
     from agent.backtest.run import Named, run
+    from agent.cli.feeds import Reach, asked_for, old_news, open_feeds, progress
     from agent.policy.file import choose
 
     given = [*(from_ or ()), *(sources or ())]
@@ -120,24 +69,10 @@ def backtest(  # noqa: PLR0917 - each is an option
     elif policies[0] == policies[1]:
         raise ConfigError(f"--against: {against}: is the policy itself")
     with ExitStack() as stack:
-        stack.enter_context(_old_news())
-        feeds: list[Feed] = []
-        for source in given:
-            if "://" not in source:
-                feeds.append(BundleFeed(Path(source)))
-                continue
-            from agent.backtest.prometheus.client import Prometheus
-            from agent.backtest.prometheus.feed import METRICS, Asked, PrometheusFeed
-            from agent.backtest.span import seconds_of, span_of
-
-            chosen = next((each for each in METRICS if each == metrics), None)
-            if chosen is None:
-                raise ConfigError(f"--metrics: {metrics!r}: must be one of {', '.join(METRICS)}")
-            asked = Asked(span_of(range_ or "2h", time.time()), seconds_of(step or "15s", "--step"), select, chosen)
-            prometheus = Prometheus(source, timeout=timeout, ca_file=ca_file, token_file=token_file)
-            stack.callback(prometheus.close)
-            feeds.append(PrometheusFeed(prometheus, asked))
-        result = run(policies, feeds, tell=stack.enter_context(_progress()))
+        stack.enter_context(old_news())
+        reach = Reach(ca_file=ca_file, token_file=token_file, timeout=timeout)
+        asked = asked_for(range_ or "2h", step or "15s", select, metrics)
+        result = run(policies, open_feeds(given, asked, reach, stack), tell=stack.enter_context(progress()))
     if as_json:
         import msgspec
 

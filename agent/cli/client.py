@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import IO
 import httpx2
 import msgspec
 
-from agent.errors import KvtideError
+from agent.errors import ConfigError, KvtideError
 from agent.state import AgentState
 
+MOST_BYTES = 64 << 20  # of a state
+WHOLE_SECONDS = 10.0  # for all of it
 _SHOWN = 500  # characters of what an agent says is wrong
 _decoder = msgspec.json.Decoder(AgentState)
 
@@ -33,26 +36,37 @@ def _made(path: Path) -> Iterator[IO[bytes]]:
 class AgentClient:
     """One agent at ``url``, by HTTP where that has no scheme; keeps its connection.
 
-    Raises :class:`KvtideError` with one line.
+    Raises :class:`KvtideError` with one line, :class:`ConfigError` where ``url`` is no address.
     """
 
     def __init__(self, url: str, timeout: float = 3.0) -> None:
         self._url = (url if "://" in url else f"http://{url}").rstrip("/")
         try:
             self._http = httpx2.Client(base_url=self._url, timeout=timeout)
+            why = "" if self._http.base_url.host else "no host"
         except (httpx2.InvalidURL, ValueError) as error:
-            raise KvtideError(f"--url: {url}: {error}; it must be like http://127.0.0.1:9477") from None
+            why = str(error)
+        if why:
+            raise ConfigError(f"--url: {url!r}: {why}; it must be like http://127.0.0.1:9477")
 
     def state_json(self) -> bytes:
-        """Return the state as the agent sent it."""
+        """Return the state as the agent sent it. An answer that has no end is given up: it may be of anybody."""
+        parts, size, began = [], 0, time.monotonic()
         try:
-            response = self._http.get("/api/v1/state")
-            response.raise_for_status()
+            with self._http.stream("GET", "/api/v1/state") as response:
+                response.raise_for_status()
+                for part in response.iter_bytes():
+                    parts.append(part)
+                    size += len(part)
+                    if size > MOST_BYTES:
+                        raise KvtideError(f"{self._url}: answers with more than {MOST_BYTES >> 20} MiB")
+                    if time.monotonic() - began > WHOLE_SECONDS:
+                        raise KvtideError(f"{self._url}: its answer takes longer than {WHOLE_SECONDS:g} s")
         except httpx2.HTTPStatusError as error:
             raise KvtideError(f"{self._url}: answered {error.response.status_code}; is that a kvtide agent?") from None
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise self._no_answer(error) from None
-        return response.content
+        return b"".join(parts)
 
     def _no_answer(self, error: Exception) -> KvtideError:
         text = str(error) or type(error).__name__
@@ -90,5 +104,5 @@ class AgentClient:
         content = self.state_json()
         try:
             return _decoder.decode(content)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise KvtideError(f"{self._url}: not a kvtide state ({error}); is the agent another version?") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -21,6 +21,7 @@ MOST_BYTES = 1 << 20
 B = TypeVar("B")
 
 Reload = Callable[[], Awaitable[str]]  # why the policy was not taken, empty where it was
+Minutes = Annotated[float, msgspec.Meta(gt=0.0, le=525_600.0)]
 
 
 class OrderBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -29,7 +30,7 @@ class OrderBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     lever: str
     engine: str
     arguments: Arguments = {}
-    minutes: float | None = None
+    minutes: Minutes | None = None
     attempt: bool = False
     why: str = ""
 
@@ -39,7 +40,16 @@ class VetoBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     lever: str
     engine: str = "*"
-    minutes: float = 60.0
+    minutes: Minutes = 60.0
+
+
+class MarkBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``mark``: drain, maint, up or rollout; None frees the engine. ``minutes``: None: until it is freed."""
+
+    engine: str
+    mark: str | None = None
+    minutes: Minutes | None = None
+    why: str = ""
 
 
 class WhyBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -74,6 +84,13 @@ def build_control(persons: Persons, reload: Reload, reading: ASGIApp) -> Starlet
         body = await _body(request, VetoBody)
         return persons.veto(body.lever, body.engine, body.minutes, by=_who(request))
 
+    async def mark(request: Request) -> Any:
+        body = await _body(request, MarkBody)
+        if body.mark is None:
+            persons.unmark(body.engine)
+            return {"engine": body.engine, "mark": None}
+        return persons.mark(body.engine, body.mark, by=_who(request), minutes=body.minutes, why=body.why)
+
     async def close_breaker(request: Request) -> Any:
         return {"was_open": persons.close_breaker(by=_who(request))}
 
@@ -96,12 +113,18 @@ def build_control(persons: Persons, reload: Reload, reading: ASGIApp) -> Starlet
         "/api/v1/orders": order,
         "/api/v1/actions/{action}/undo": undo,
         "/api/v1/veto": veto,
+        "/api/v1/marks": mark,
         "/api/v1/breaker/close": close_breaker,
         "/api/v1/off": off,
         "/api/v1/on": on,
         "/-/reload": reload_policy,
     }
     routes = [Route(path, _answered(answer), methods=["POST"]) for path, answer in posts.items()]
+
+    async def marks(_request: Request) -> Response:
+        return _json(persons.marks())
+
+    routes.append(Route("/api/v1/marks", marks, methods=["GET"]))
     return Starlette(routes=[*routes, Mount("/", app=reading)])
 
 

@@ -20,7 +20,7 @@ from agent.units import human_seconds
 
 MOST_IN_STATUS = 5
 _STYLES = {"in_force": "bold", "failed": BAD, "lost": BAD}
-_VERIFIED = {"helped": "helped", "did_not": "did not help", "not_yet": "being measured", "unknown": ""}
+VERIFIED = {"helped": "helped", "did_not": "did not help", "not_yet": "being measured", "unknown": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def block(state: AgentState) -> RenderableType | None:
     head = f"actions: {actions.mode}"
     if actions.budget_left is not None:
         head += f", {actions.budget_left} left this hour"
-    parts: list[RenderableType] = [Text(head, style="dim"), *(Text(line, style=BAD) for line in _stops(actions))]
+    parts: list[RenderableType] = [Text(head, style="dim"), *(Text(line, style=BAD) for line in stops(actions))]
     shown = (live + [each for each in actions.recent if each not in live])[:MOST_IN_STATUS]
     if shown:
         parts.append(_table(shown))
@@ -114,11 +114,12 @@ def _standing(looked: Looked) -> Iterator[Text]:
     if looked.state is not None:
         left = "" if looked.state.budget_left is None else f", {looked.state.budget_left} actions left this hour"
         yield Text(f"mode {looked.state.mode}{left}")
-        for line in _stops(looked.state):
+        for line in stops(looked.state):
             yield Text(line, style=BAD)
 
 
-def _stops(actions: ActionsState) -> Iterator[str]:
+def stops(actions: ActionsState) -> Iterator[str]:
+    """Yield why nothing can be done now; nothing where it can."""
     if actions.problem:
         yield f"Nothing is done: {plain(actions.problem)}"
     if actions.breaker.open:
@@ -130,7 +131,7 @@ def _table(actions: Sequence[Action]) -> Table:
     for name in ("id", "at", "lever", "on", "for", "state", "effect"):
         table.add_column(name, overflow="fold")
     for each in actions:
-        helped = _VERIFIED[each.verified] if each.phase in ("in_force", "done", "undone", "expired") else ""
+        helped = VERIFIED[each.verified] if each.phase in ("in_force", "done", "undone", "expired") else ""
         phase = Text(each.phase.replace("_", " "), style=_STYLES.get(each.phase, ""))
         about = f"{each.plan.kind}" if each.by == "agent" else f"{each.by} (a person)"
         row = (each.id, _time(each.at), each.plan.lever, str(each.plan.subject), about)
@@ -145,7 +146,7 @@ def _expected(action: Action) -> Iterator[str]:
     want = f"{expected.signal} {expected.direction} by {expected.amount:.4g} within {human_seconds(expected.seconds)}"
     was = "not known" if action.before is None else f"{action.before:.4g}"
     now = "" if action.after is None else f", then {action.after:.4g}"
-    yield f"expected: {want}; it was {was}{now}: {_VERIFIED[action.verified] or 'not known'}"
+    yield f"expected: {want}; it was {was}{now}: {VERIFIED[action.verified] or 'not known'}"
 
 
 def _numbers(values: object) -> str:

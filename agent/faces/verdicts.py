@@ -23,7 +23,7 @@ class Told(NamedTuple):
 def told(state: AgentState) -> Told:
     """Return the verdicts of a node: pages, then warnings; what is over comes last, notes are only counted."""
     verdicts = state.judgement.verdicts if state.judgement is not None else ()
-    loud = sorted((each for each in verdicts if each.tier != "note"), key=_urgency)
+    loud = sorted((each for each in verdicts if each.tier != "note"), key=urgency)
     notes = sum(each.tier == "note" and each.phase != "resolved" for each in verdicts)
     more = len(loud) - MOST_SHOWN
     parts = [count_of(more, "more verdict")] if more > 0 else []
@@ -55,5 +55,6 @@ def doubt(verdict: Verdict) -> str:
     return verdict.ending
 
 
-def _urgency(verdict: Verdict) -> tuple[bool, int, int]:
+def urgency(verdict: Verdict) -> tuple[bool, int, int]:
+    """Return what sorts verdicts: the most urgent first, what is over last."""
     return verdict.phase == "resolved", _ORDER[verdict.tier], _PHASES[verdict.phase]

@@ -99,6 +99,7 @@ class ActionsPolicy(Section):
     breaches: int = Field(3, ge=1, description="looks in a row at which the verdict must stand")
     cooldown_seconds: float = Field(60.0, ge=0, description="between two actions with one lever on one scope")
     budget_per_hour: int = Field(12, ge=1, le=1000, description="actions an hour; one more opens the breaker")
+    restarts_per_hour: int = Field(2, ge=1, le=12, description="of one engine; one more opens the breaker")
     lease_seconds: float = Field(30.0, ge=3, le=3600, description="after so long without the agent it is undone")
     stale_seconds: float = Field(5.0, gt=0, description="how old the state of an engine may be")
     verify_seconds: float = Field(20.0, gt=0, description="after so long the number must have moved, or it is undone")

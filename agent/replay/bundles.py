@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from agent.recorder.triggers import Triggers
 from agent.replay.fold import Fold
 from agent.replay.likeness import Comparison, Likeness
 from agent.replay.lives import Life, life_of
+from agent.state import AgentState, Judgement
 
 OWN_STEP_SECONDS = 5.0  # states that are further apart were not judged one after the other live
 AGENT_ENDED = "the agent ended"
@@ -49,10 +51,17 @@ class BundleReplay(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[Label, ...]
 
 
-def replay_bundle(path: Path, policy: Policy | None = None, named: str = "") -> BundleReplay:
+def replay_bundle(
+    path: Path,
+    policy: Policy | None = None,
+    named: str = "",
+    *,
+    watch: Callable[[AgentState, Judgement], None] = lambda *_: None,
+) -> BundleReplay:
     """Return what ``policy`` says of the bundle at ``path``; without one, the policy of the agent that made it.
 
-    ``named``: what the user calls the policy. Raises :class:`agent.bundle.errors.BundleError`.
+    ``named``: what the user calls the policy. ``watch`` is given each state with what was made of it. Raises
+    :class:`agent.bundle.errors.BundleError`.
     """
     bundle = read(path)
     chosen, name = (policy, named) if policy is not None else _own(bundle)
@@ -70,6 +79,7 @@ def replay_bundle(path: Path, policy: Policy | None = None, named: str = "") -> 
         states += 1
         began, ended = state.at if began is None else began, state.at
         episodes.take(judgement.verdicts, state.at, state.at - judgement.at)
+        watch(state, judgement)
         comparison.replayed(triggers.changes(state, judgement))
     comparison.said(fold.said())
     told, passed = episodes.finish()

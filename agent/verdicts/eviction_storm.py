@@ -16,9 +16,11 @@ REMEDY = (
 
 
 class EvictionStorm:
-    """Fires where evictions cost a sixth of all prefill; for a page, where the hit ratio has halved and it is felt.
+    """Fires where evictions cost a sixth of all prefill, and of what was asked for; for a page, where the hit ratio has
+    halved and it is felt.
 
-    Evictions alone are no fault: prompts that nobody sends again are evicted too.
+    Evictions alone are no fault: prompts that nobody sends again are evicted too. Nor is it one where the cache serves
+    nearly all and prefill is the little that it doesn't: of that a few sessions that come back late are much.
     """
 
     kind = "eviction_storm"
@@ -37,7 +39,8 @@ class EvictionStorm:
         if signals.prefix_hit_ratio is not None:
             evidence["prefix_hit_ratio"] = signals.prefix_hit_ratio
         if lost is not None:
-            if lost < policy.serving.rebuild_warn_ratio:
+            least = policy.serving.rebuild_warn_ratio
+            if lost < least or (policy.profile != "textbook" and _of_asked(lost, signals.prefix_hit_ratio) < least):
                 return None
             evidence["rebuild_evicted_ratio"] = lost
             page = lost >= policy.serving.rebuild_page_ratio and policy.profile == "textbook"
@@ -57,6 +60,11 @@ class EvictionStorm:
             evidence | harm.evidence | {"prefix_hit_times": times},
             "warn",
         )
+
+
+def _of_asked(lost: float, hits: float | None) -> float:
+    """Return the share of prompt tokens that is computed again; ``lost``: of those that are computed at all."""
+    return lost if hits is None else lost * (1 - hits)
 
 
 def _who(facts: Facts) -> str:

@@ -97,9 +97,11 @@ def _silent(engine: EngineState, now: float) -> Finding | None:
 
 
 def _off(engine: EngineState) -> Finding | None:
-    if engine.hooks is None or not engine.hooks.off:
+    off = dict(engine.hooks.off) if engine.hooks is not None else {}
+    for member in engine.members:
+        off |= {f"{member.role}/{member.rank} {name}": why for name, why in member.hooks_off.items()}
+    if not off:
         return None
-    off = engine.hooks.off
     name, why = next(iter(sorted(off.items())))
     return Finding(
         f"{count_of(len(off), 'hook')} in engine {engine.engine} {'is' if len(off) == 1 else 'are'} switched off after "

@@ -65,10 +65,12 @@ def _surge(tenant: TenantSignals, others: Sequence[TenantSignals], policy: Polic
         return None
     grown: list[str] = []
     evidence = {"share_ratio": share}
-    if tenant.share_times is not None and tenant.share_times >= policy.tenants.surge_times:
+    shares = [(each.share_ratio, each.share_times) for each in others]
+    if tenant.share_times is not None and _surges(tenant.share_times, shares, policy):
         evidence["share_times"] = tenant.share_times
         grown.append(f"{tenant.share_times:.1f} times its usual share")
-    if tenant.requests_times is not None and tenant.requests_times >= policy.tenants.surge_times:
+    requests = [(each.requests_per_minute, each.requests_times) for each in others]
+    if tenant.requests_times is not None and _surges(tenant.requests_times, requests, policy):
         evidence["requests_times"] = tenant.requests_times
         grown.append(f"{tenant.requests_times:.1f} times its usual requests")
     if tenant.share_times is None and tenant.requests_times is None:
@@ -92,6 +94,15 @@ def _surge(tenant: TenantSignals, others: Sequence[TenantSignals], policy: Polic
     )
 
 
+def _surges(times: float, others: Sequence[tuple[float | None, float | None]], policy: Policy) -> bool:
+    """Whether a tenant that has ``times`` what it had has grown, and the others not as it has: where everybody comes
+    with more it is the load, and nobody's surge. ``others``: what each has now, as how many times what it had.
+    """
+    most = policy.tenants.surge_times
+    known = [(now, grown) for now, grown in others if now and grown]
+    return times >= most and sum(now for now, _ in known) * most <= times * sum(now / grown for now, grown in known)
+
+
 def _jumps(
     tenant: TenantSignals, others: Sequence[TenantSignals], policy: Policy, evidence: dict[str, float]
 ) -> list[str]:
@@ -99,13 +110,9 @@ def _jumps(
     the others have not grown as it has.
     """
     share, times = tenant.share_ratio, tenant.early_share_times
-    if share is None or share < EARLY_SHARE_RATIO or times is None or times < policy.tenants.surge_times:
+    if share is None or share < EARLY_SHARE_RATIO or times is None:
         return []
-    known = [
-        (each.share_ratio, each.early_share_times) for each in others if each.share_ratio and each.early_share_times
-    ]
-    held, before = sum(now for now, _ in known), sum(now / grown for now, grown in known)
-    if held * policy.tenants.surge_times > times * before:
+    if not _surges(times, [(each.share_ratio, each.early_share_times) for each in others], policy):
         return []
     evidence["early_share_times"] = times
     return [f"{times:.1f} times its share of the minutes before"]

@@ -15,12 +15,14 @@ from bench.corpus.tenants import multiplied
 def longer_at_the_same_rate(rng: Random) -> Made:
     """As many requests as ever, each several times as long: within minutes the pool is full and the queue grows."""
     clock = Clock(rng, 14 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.6, daily=False, capacity=8_000, prompt=rng.uniform(300, 700), balanced=False)
+    node = Serving(rng, clock, load=0.6, daily=False, capacity=8_000, prompt=rng.uniform(300, 700))
     onset, times = rng.uniform(4, 6) * MINUTE, rng.uniform(4.0, 7.0)
     node.engine.speed.prefill *= 4
     prompt = node.tenants[0].prompt
 
     def act(tick: Tick) -> None:
+        if tick.t >= onset:
+            node.crowd()
         for tenant in node.tenants:
             tenant.prompt = prompt * (times if tick.t >= onset else 1.0)
 
@@ -30,13 +32,14 @@ def longer_at_the_same_rate(rng: Random) -> Made:
 def thrash_by_a_job(rng: Random) -> Made:
     """A batch job is sent at once: hundreds of requests with answers of thousands of tokens; all begin, few can end."""
     clock = Clock(rng, 14 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.3, daily=False, capacity=8_000, prompt=rng.uniform(150, 400), balanced=False)
+    node = Serving(rng, clock, load=0.3, daily=False, capacity=8_000, prompt=rng.uniform(150, 400))
     onset, number = rng.uniform(4, 6) * MINUTE, rng.randint(400, 900)
     sent = [False]
 
     def act(tick: Tick) -> None:
         if tick.t >= onset and not sent[0]:
             sent[0] = True
+            node.crowd()
             for _ in range(number):
                 request = node.tenants[0].draw(rng)
                 request.output = rng.randint(1_500, 5_000)
@@ -70,8 +73,7 @@ def job_with_room(rng: Random) -> Made:
 def surge_of_long_prompts(rng: Random) -> Made:
     """One tenant sends somewhat more and ten times as long prompts; the others wait for the memory these take."""
     clock = Clock(rng, 26 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.5, daily=False, tenants=3, capacity=20_000, prompt=rng.uniform(400, 900),
-                   balanced=False)  # fmt: skip
+    node = Serving(rng, clock, load=0.5, daily=False, tenants=3, capacity=20_000, prompt=rng.uniform(400, 900))
     node.engine.speed.prefill *= 4  # so that it is memory that they wait for
     tenant, times, prompt = node.tenants[-1], [1.0], node.tenants[-1].prompt
     multiplied(tenant, times)
@@ -79,6 +81,8 @@ def surge_of_long_prompts(rng: Random) -> Made:
 
     def act(tick: Tick) -> None:
         surges = tick.t >= onset
+        if surges:
+            node.crowd()
         times[0] = more if surges else 1.0
         tenant.prompt = prompt * (longer if surges else 1.0)
 

@@ -14,6 +14,7 @@ from bench.corpus.node import Card, Node
 from bench.corpus.requests import Tenant
 from bench.corpus.torch import GIB, MIB, Torch
 
+_SLOTS = 1_024
 NAMES = ("acme", "bluebird", "cobalt", "delta", "ember")
 
 
@@ -123,6 +124,10 @@ class Serving(Node):
             return self.rate * share * self.times * self.hour(t)
 
         return rate
+
+    def crowd(self) -> None:
+        """From now on all of the load comes here, and memory alone bounds what runs: no router, and slots enough."""
+        self.engine.most_held, self.engine.most_running = math.inf, _SLOTS
 
     def hour(self, t: float) -> float:
         """Return the share of the load that ``t`` seconds after the start have."""

@@ -34,6 +34,11 @@ class Process:
         """Bytes in RAM as they were last read."""
         return self._state.resident_bytes or 0 if self._state else self.base
 
+    @property
+    def anonymous(self) -> int:
+        """Bytes of them that are no file's."""
+        return self._state.anonymous_bytes or 0 if self._state else self.base
+
     def restart(self, at: float) -> None:
         """Begin anew, with nothing of what came on top."""
         self.pid += 17
@@ -83,6 +88,8 @@ class Cgroup:
             current = min(current, max(working, self.limit - 30 * MIB))
             working = min(working, self.limit)
         self._samples.add(tick.monotonic, working)
+        # What is in no process is files in shared memory: of files by the kernel's count, and not to be had back.
+        anonymous = min(working, sum(process.anonymous for process in self.processes))
         return CgroupState(
             engine=self.engine,
             role=self.processes[0].role,
@@ -95,6 +102,11 @@ class Cgroup:
             limit_of=f"/pod/{self.engine}" if self.limit else "",
             limit_current_bytes=current if self.limit else None,
             events={"low": 0, "high": 0, "max": 0, "oom": self.kills, "oom_kill": self.kills},
-            parts={"anon": working - 300 * MIB, "file": current - working},
+            parts={
+                "anon": anonymous,
+                "file": current - anonymous,
+                "shmem": min(self.more, working - anonymous),
+                "inactive_file": current - working,
+            },
             growth=self._samples.growth,
         )

@@ -17,11 +17,13 @@ _OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "workl
 def overload(rng: Random) -> Made:
     """The queue grows behind a full pool."""
     clock = Clock(rng, 18 * MINUTE, period_of(rng))
-    node = Hookless(rng, clock, load=0.6, daily=False, capacity=8_000, balanced=False)
+    node = Hookless(rng, clock, load=0.6, daily=False, capacity=8_000)
     node.engine.speed.prefill *= 4  # so that it is memory that they wait for
     onset, times = rng.uniform(6, 10) * MINUTE, rng.uniform(3, 5)
 
     def act(tick: Tick) -> None:
+        if tick.t >= onset:
+            node.crowd()
         node.times = times if tick.t >= onset else 1.0
 
     label = Label("kv_pressure", clock.monotonic(onset), None, ENGINE, 5 * MINUTE, _OF_LOAD)

@@ -17,12 +17,16 @@ OF_LOAD = frozenset({"preemption_thrash", "kv_pressure", "tenant_surge", "worklo
 def overload(rng: Random) -> Made:
     """More requests than the pool can hold: the queue grows behind refused allocations (vllm#23444)."""
     clock = Clock(rng, 18 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.6, daily=False, capacity=rng.choice((8_000, 20_000)), balanced=False)
+    # Of shorter prompts more would run than a step can read: a queue, but none for memory.
+    capacity = rng.choice((8_000, 20_000))
+    node = Serving(rng, clock, load=0.6, daily=False, capacity=capacity, prompt=capacity * rng.uniform(0.045, 0.125))
     node.engine.speed.prefill *= 4  # so that it is memory that they wait for
     onset, times = rng.uniform(6, 10) * MINUTE, rng.uniform(3.0, 5.0)
     ramp = rng.uniform(10, 120)
 
     def act(tick: Tick) -> None:
+        if tick.t >= onset:
+            node.crowd()
         node.times = 1.0 + (times - 1.0) * min(1.0, max(0.0, (tick.t - onset) / ramp))
 
     # First the pool fills: that takes what it takes, and the queue behind it hurts a little later.
@@ -33,11 +37,12 @@ def overload(rng: Random) -> Made:
 def thrash(rng: Random) -> Made:
     """Answers become much longer than the pool has room for: requests are put back again and again."""
     clock = Clock(rng, 15 * MINUTE, period_of(rng))
-    node = Serving(rng, clock, load=0.75, daily=False, capacity=8_000, prompt=rng.uniform(150, 500), balanced=False)
+    node = Serving(rng, clock, load=0.75, daily=False, capacity=8_000, prompt=rng.uniform(150, 500))
     onset, times = rng.uniform(6, 9) * MINUTE, rng.uniform(6, 12)
 
     def act(tick: Tick) -> None:
         if tick.t >= onset:
+            node.crowd()
             for tenant in node.tenants:
                 tenant.output = node.output * times
 

@@ -23,21 +23,15 @@ def multiplied(tenant: Tenant, times: list[float]) -> None:
 def surge(rng: Random) -> Made:
     """One tenant sends many times as much, and the others wait for memory."""
     clock = Clock(rng, 25 * MINUTE, period_of(rng))
-    node = Serving(
-        rng,
-        clock,
-        load=0.55,
-        daily=False,
-        tenants=rng.randint(2, 4),
-        capacity=rng.choice((8_000, 20_000)),
-        balanced=False,
-    )
+    node = Serving(rng, clock, load=0.55, daily=False, tenants=rng.randint(2, 4), capacity=rng.choice((8_000, 20_000)))
     node.engine.speed.prefill *= 4  # so that it is memory that they wait for
     tenant, times = node.tenants[-1], [1.0]
     multiplied(tenant, times)
     onset, most = rng.uniform(12, 18) * MINUTE, rng.uniform(3.5, 6.0) * len(node.tenants)
 
     def act(tick: Tick) -> None:
+        if tick.t >= onset:
+            node.crowd()
         times[0] = most if tick.t >= onset else 1.0
 
     subject = Subject(scope="tenant", engine="m", tenant=tenant.name)

@@ -68,7 +68,7 @@ class EngineReporter:
         self._asked: Generator[None, None, Section] | None = None  # the section that is being made in pieces
         self._detail_seconds = self._detail_began = 0.0  # what the last one cost, and when it was begun
         self._unsupported: dict[str, str] = {}
-        self._orders: deque[tuple[wire.Order, float]] = deque(maxlen=MAX_ORDERS)  # with when each came
+        self._orders: deque[tuple[wire.Order, float]] = deque()  # with when each came
         self._sequence = 0
         self._steps = 0
         self._hook_seconds = 0.0
@@ -294,6 +294,9 @@ class EngineReporter:
         )
 
     def _order(self, order: wire.Order) -> None:
+        if len(self._orders) >= MAX_ORDERS:  # else the oldest would vanish without an answer
+            self._link.turn_away(order, f"{MAX_ORDERS} orders wait for the engine to end a step")
+            return
         self._orders.append((order, clock()))
         self._wake_engine()
 

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from engine_hooks.core.observers import Context
+from engine_hooks.core.silence import SILENT_SECONDS, Silence
 from engine_hooks.detail import WaitingRow
 
 MAX_LOOKED_AT = 1000  # requests in one section: about a millisecond
@@ -50,6 +51,8 @@ class WaitingObserver:
         self._idle_tokens = self._section_tokens = 0  # scheduled when a step last had none; at the last section
         self._still_since: float | None = None  # seconds: work is there, and none was scheduled since
         self._taps = context.taps
+        self._silence = Silence()
+        self._section_steps = 0
         context.taps.arrived.append(self._arrived)
         context.taps.departed.append(self._departed)
         context.taps.idle.append(self._idle)
@@ -103,7 +106,15 @@ class WaitingObserver:
             stalled_seconds=stalled,
             stalled_by=stalled_by,
             unseen=sum(map(len, self._queues())) - looked,
+            silent=self._silent(now),
         )
+
+    def _silent(self, now: float) -> int:
+        """Running requests that decode and have got no token for half a minute of steps."""
+        running, steps = self._scheduler.running, self._taps.schedules
+        self._silence.look(running, now, stepped=steps != self._section_steps)
+        self._section_steps = steps
+        return len(self._silence.longer_than(SILENT_SECONDS, running))
 
     def _stalled_seconds(self, now: float) -> float | None:
         moved = self._taps.tokens != self._section_tokens

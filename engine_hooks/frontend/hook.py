@@ -16,7 +16,7 @@ from typing import Any
 
 from engine_hooks.core import marks
 from engine_hooks.frontend.admission.middleware import AdmissionMiddleware
-from engine_hooks.frontend.admission.wiring import gate_of_process
+from engine_hooks.frontend.admission.wiring import gate_of_process, guard_of_process
 from engine_hooks.frontend.identify import Claims
 from engine_hooks.frontend.middleware import CLAIMS, HOOK, PEER_KEY, Scope, TenantMiddleware
 from engine_hooks.frontend.settings import TenantSettings
@@ -38,7 +38,7 @@ def install(settings: Settings) -> None:
     marks.use(settings.tenants)
     fastapi = sys.modules.get("fastapi")  # a process that serves HTTP has it by the time plugins are loaded
     if fastapi is not None:
-        guard = Guard()
+        guard = guard_of_process()
         wrap(fastapi.FastAPI, "build_middleware_stack", lambda original: _entering(original, settings.tenants, guard))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from engine_hooks.frontend.admission.wiring import gate_of_process, open_desk
+from engine_hooks.frontend.admission.wiring import gate_of_process, guard_of_process, open_desk
 from engine_hooks.identity import Identity
 from engine_hooks.member_link import MemberLink, attach, call_after, detach, member_of
 from engine_hooks.members import FRONTEND, FrontendRow
@@ -53,6 +53,6 @@ def watch(async_llm: Any, settings: Settings) -> MemberLink:
 
     identity = Identity.of_member(async_llm.vllm_config, settings, FRONTEND, 0, number)
     desk = open_desk(gate, async_llm, instance=identity.instance, settings=settings, servers=count, number=number)
-    member = MemberLink(async_llm, identity, settings, read, desk=desk)
+    member = MemberLink(async_llm, identity, settings, read, desk=desk, guards=(guard_of_process(),))
     attach(async_llm, member)
     return member

@@ -48,6 +48,13 @@ class Lever(Protocol):
         ...
 
 
+def replaces(lever: Lever) -> bool:
+    """Whether applying it anew takes the place of what is in force at one stroke, whose undo then changes nothing: its
+    class says ``REPLACES = True``. For one that runs beside what it rules, which must not see the moment in between.
+    """
+    return bool(getattr(lever, "REPLACES", False))
+
+
 def number(arguments: Arguments, name: str, low: float, high: float, default: float | None = None) -> float:
     """Return a numeric argument within ``low..high``; raises :class:`RefusedError`."""
     value: Any = arguments.get(name, default)

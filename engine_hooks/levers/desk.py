@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from engine_hooks.guard import Guard
-from engine_hooks.levers.base import Done, Lever, RefusedError
+from engine_hooks.levers.base import Done, Lever, RefusedError, replaces
 from engine_hooks.levers.orders import ActionOrder, ActionResult, LeaseRow, LeverRow
 from engine_hooks.names import shown
 
@@ -131,7 +131,9 @@ class LeverDesk:
 
     def _apply(self, order: ActionOrder) -> ActionResult:
         self._check_free(order)
-        done = self._levers[order.lever].apply(order.arguments)
+        return self._keep(order, self._levers[order.lever].apply(order.arguments))
+
+    def _keep(self, order: ActionOrder, done: Done) -> ActionResult:
         if done.undo is not None:
             self._leases[order.lever] = _Lease(order, done, self._clock() + order.lease_seconds)
             self._note_expiry()
@@ -142,6 +144,13 @@ class LeverDesk:
         lease = self._lease(order)
         if why:
             raise RefusedError("not_allowed", why)
+        lever = self._levers[order.lever]
+        if replaces(lever):
+            try:
+                done = lever.apply(order.arguments)
+            finally:
+                self._let_go(order, lease, "undone")  # of what has been replaced nothing is left to take back
+            return self._keep(order, done)
         undone = self._let_go(order, lease, "undone")
         if not undone.ok:
             return undone

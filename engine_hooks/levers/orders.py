@@ -44,8 +44,8 @@ class ActionResult(Message, frozen=True, kw_only=True):
     """What became of an order, or of a lease that ran out (``op`` is undo and ``code`` expired then).
 
     ``code``: one of :data:`CODES`. ``effect``: what was measured in the process, before and after, in named numbers
-    (``blocks``, ``before_...``, ``after_...``). ``in_force``: whether a lease on it stands now. ``seconds``: what it
-    took on the thread that it ran on.
+    (``blocks``, ``before_...``, ``after_...``). ``in_force``: whether a lease on it stands now; with ``busy`` nobody
+    has looked. ``seconds``: what it took on the thread that it ran on.
     """
 
     action: Name
@@ -74,6 +74,7 @@ CODES = (
     "nothing",  # there is nothing that it would do
     "unknown",  # no such lever, or nothing in force under this name
     "bad_argument",
+    "busy",  # too many orders at once: this one was not looked at, and may be given again
     "failed",  # it raised; what it had begun was undone
 )
 

@@ -8,7 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from engine_hooks.simulator.spec import Engine
+import msgspec
+
+from engine_hooks.simulator.spec import Engine, SpecError
 
 VOCABULARY = 512
 # The rest of an 8-billion-parameter model's shape: what makes a block as large as it is.
@@ -49,13 +51,18 @@ def make_scheduler(engine: Engine) -> Any:
     extra: dict[str, Any] = {}
     if "block_size" in inspect.signature(Scheduler.__init__).parameters:
         extra["block_size"] = engine.block_size
-    return Scheduler(
+    scheduler = Scheduler(
         vllm_config=config,
         kv_cache_config=_cache(engine),
         log_stats=False,
         structured_output_manager=StructuredOutputManager(config),
         **extra,
     )
+    if engine.watermark is not msgspec.UNSET:
+        if not hasattr(scheduler.kv_cache_manager, "watermark_blocks"):
+            raise SpecError("watermark: this vLLM's KV cache manager has none")
+        scheduler.kv_cache_manager.watermark_blocks = int(engine.watermark * engine.blocks)
+    return scheduler
 
 
 def make_hasher(engine: Engine) -> Any:

@@ -96,8 +96,9 @@ class Engine(Part, frozen=True, kw_only=True):
     step stands for that many of a GPU's. ``drafts``: speculated tokens, at most, of which ``accepted`` are kept.
     ``connector``: none, remote (disaggregated prefill; ``lease_seconds`` is its lease, None: it has none) or opaque
     (one that pins blocks in no book). ``pin_seconds``: after what time such blocks count as leaked. ``priority``:
-    requests are served by priority. ``layers``: with the rest of an 8-billion-parameter model's shape, how large a
-    block is.
+    requests are served by priority. ``watermark``: share of the pool that is kept free when a waiting request is
+    admitted; unset: what vLLM does by itself. ``layers``: with the rest of an 8-billion-parameter model's shape, how
+    large a block is.
     """
 
     name: str = "simulated"
@@ -114,6 +115,7 @@ class Engine(Part, frozen=True, kw_only=True):
     lease_seconds: Seconds | None = 120.0
     pin_seconds: Positive = 600.0
     priority: bool = False
+    watermark: Share | msgspec.UnsetType = msgspec.UNSET
     layers: Annotated[int, msgspec.Meta(ge=1, le=512)] = 32
 
 

@@ -21,12 +21,14 @@ from engine_hooks.worker.failures import watch_outputs, watch_work, watch_wrappe
 from engine_hooks.worker.memory import follow, introduce, measure
 from engine_hooks.wrapping import wrap
 
+_guard = Guard()  # of this process
+
 
 def install(settings: Settings) -> None:
     """Have every worker that comes up in this process, or in one forked from it, reported."""
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-    guard = Guard()
+    guard = _guard
 
     def taking(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -67,7 +69,7 @@ def enter(worker: Any, settings: Settings) -> MemberLink:
     # Engines of versions without an index say their rank instead.
     index = getattr(parallel, "data_parallel_index", None) or getattr(parallel, "data_parallel_rank", None) or 0
     identity = Identity.of_member(config, settings, WORKER, index, worker.rank)
-    member = MemberLink(worker, identity, settings, lambda: None, of_process(settings))
+    member = MemberLink(worker, identity, settings, lambda: None, of_process(settings), guards=(_guard,))
     attach(worker, member)
     return member
 

@@ -9,7 +9,8 @@ ACTIONS = Metric(
     "counter",
     "actions",
     ("lever", "result"),
-    "Actions by how they ended: done, would (a dry-run's end), undone, expired, refused by the engine, failed, lost.",
+    "Actions by how they ended: done, would (a dry-run's end), undone, did_not_help (and was undone), expired, refused "
+    "by the engine, failed, lost.",
 )
 ACTION_REFUSALS = Metric(
     "kvtide_action_refusals_total",

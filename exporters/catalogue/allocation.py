@@ -10,6 +10,7 @@ ALLOCATION_SECONDS = Metric(
     "seconds",
     ENGINE,
     "One call that takes blocks out of the free queue, of those made in one step of seventeen.",
+    bounds=(1e-5, 1e-4, 1e-3, 1e-2),
 )
 ADMISSION_WAIT = Metric(
     "kvtide_admission_wait_seconds",
@@ -17,6 +18,7 @@ ADMISSION_WAIT = Metric(
     "seconds",
     ENGINE,
     "From a request's first attempt that memory refused to its success.",
+    bounds=(0.05, 0.1, 0.5, 1.0, 5.0, 30.0),
 )
 BLOCKS_TAKEN = Metric(
     "kvtide_blocks_taken_total",
@@ -26,7 +28,7 @@ BLOCKS_TAKEN = Metric(
     "Blocks taken out of the free queue, prefix hits included.",
 )
 BLOCKS_GIVEN_BACK = Metric(
-    "kvtide_blocks_given_back_total", "counter", "blocks", ENGINE, "Blocks given back to the free queue."
+    "kvtide_blocks_given_back_total", "counter", "blocks", ENGINE, "Blocks given back to the free queue.", detail=True
 )
 REFUSED = Metric(
     "kvtide_allocation_refused_total",
@@ -42,6 +44,7 @@ REFUSALS_CONSECUTIVE = Metric(
     ENGINE,
     "Refused attempts since memory was last granted to a waiting request. Those of one request count once until "
     "another has let its blocks go: a full pool that serves shows few.",
+    detail=True,
 )
 REFUSALS_CONSECUTIVE_MAX = Metric(
     "kvtide_allocation_refusals_consecutive_max",
@@ -49,6 +52,7 @@ REFUSALS_CONSECUTIVE_MAX = Metric(
     "attempts",
     ENGINE,
     "Most refused attempts in a row since the engine came up, counted in the same way.",
+    detail=True,
 )
 RETRIES_MAX = Metric(
     "kvtide_allocation_retries_max",
@@ -56,6 +60,7 @@ RETRIES_MAX = Metric(
     "attempts",
     ENGINE,
     "Refused attempts of the waiting request that has the most, counted in the same way.",
+    detail=True,
 )
 RETRIED_REQUESTS = Metric(
     "kvtide_allocation_retried_requests_total",
@@ -64,6 +69,7 @@ RETRIED_REQUESTS = Metric(
     ENGINE,
     "Requests that memory refused more than three times, counted in the same way: blocks came back each time, "
     "and too few.",
+    detail=True,
 )
 REQUESTS_PREEMPTED = Metric(
     "kvtide_requests_preempted_total",

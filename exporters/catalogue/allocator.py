@@ -9,12 +9,12 @@ _PROCESS = ("engine", "process", "role", "rank")
 _DEVICE = (*_PROCESS, "device")
 
 
-def _bytes(name: str, text: str) -> Metric:
-    return Metric(f"kvtide_allocator_{name}_bytes", "gauge", "bytes", _DEVICE, text)
+def _bytes(name: str, text: str, *, detail: bool = False) -> Metric:
+    return Metric(f"kvtide_allocator_{name}_bytes", "gauge", "bytes", _DEVICE, text, detail=detail)
 
 
-def _calls(name: str, unit: str, text: str) -> Metric:
-    return Metric(f"kvtide_allocator_{name}_total", "counter", unit, _DEVICE, text)
+def _calls(name: str, unit: str, text: str, *, detail: bool = False) -> Metric:
+    return Metric(f"kvtide_allocator_{name}_total", "counter", unit, _DEVICE, text, detail=detail)
 
 
 TORCH_PROCESS_UP = Metric(
@@ -30,6 +30,7 @@ TORCH_PROCESS_RESIDENT_BYTES = Metric(
     "bytes",
     ("process",),
     "Memory of this PyTorch process in RAM, pages that it shares with others included.",
+    detail=True,
 )
 ALLOCATOR_UP = Metric(
     "kvtide_allocator_up",
@@ -44,19 +45,22 @@ ALLOCATOR_INFO = Metric(
     "info",
     (*_DEVICE, "uuid", "backend", "expandable_segments"),
     "Always 1: the device by the driver's name, the allocator's backend, and whether it uses expandable segments.",
+    detail=True,
 )
 ALLOCATOR_ALLOCATED_BYTES = _bytes("allocated", "Memory that tensors use, rounding included.")
 ALLOCATOR_ALLOCATED_PEAK_BYTES = _bytes(
-    "allocated_peak", "The most that tensors have used since the process began or its program set the peak back."
+    "allocated_peak",
+    "The most that tensors have used since the process began or its program set the peak back.",
+    detail=True,
 )
-ALLOCATOR_REQUESTED_BYTES = _bytes("requested", "What was asked for, before rounding.")
+ALLOCATOR_REQUESTED_BYTES = _bytes("requested", "What was asked for, before rounding.", detail=True)
 ALLOCATOR_ACTIVE_BYTES = _bytes("active", "Memory in use, or freed and waiting for another stream to be done with it.")
 ALLOCATOR_RESERVED_BYTES = _bytes(
     "reserved",
     "Memory that torch has from the driver. In sleep mode torch goes on counting what has been given back: see "
     "kvtide_allocator_tag_mapped_bytes.",
 )
-ALLOCATOR_RESERVED_PEAK_BYTES = _bytes("reserved_peak", "The most that torch has had from the driver.")
+ALLOCATOR_RESERVED_PEAK_BYTES = _bytes("reserved_peak", "The most that torch has had from the driver.", detail=True)
 ALLOCATOR_INACTIVE_BYTES = _bytes("inactive", "Reserved and not active: kept by torch, used by nothing.")
 ALLOCATOR_INACTIVE_SPLIT_BYTES = _bytes(
     "inactive_split", "Free parts of blocks that were split: they can't be given back to the driver."
@@ -74,6 +78,7 @@ ALLOCATOR_PRIVATE_ACTIVE_BYTES = Metric(
     "bytes",
     (*_DEVICE, "kind"),
     "Of the memory reserved for private pools, what is in use.",
+    detail=True,
 )
 ALLOCATOR_FREE_BYTES = _bytes(
     "free", "Free in the pools that all allocations share, by the last walk over the segments."
@@ -88,6 +93,7 @@ ALLOCATOR_FREE_BLOCKS = Metric(
     "blocks",
     (*_DEVICE, "band"),
     "Free blocks of the shared pools by size; a block belongs to the band whose upper bound it does not exceed.",
+    detail=True,
 )
 ALLOCATOR_FREE_BLOCK_BYTES = Metric(
     "kvtide_allocator_free_block_bytes",
@@ -95,6 +101,7 @@ ALLOCATOR_FREE_BLOCK_BYTES = Metric(
     "bytes",
     (*_DEVICE, "band"),
     "Bytes in free blocks of the shared pools by size.",
+    detail=True,
 )
 ALLOCATOR_FRAGMENTATION_RATIO = Metric(
     "kvtide_allocator_fragmentation_ratio",
@@ -110,17 +117,19 @@ ALLOCATOR_OVERCOMMIT_RATIO = Metric(
     "ratio",
     _DEVICE,
     "Reserved / allocated; 1 where nothing is kept that is not used.",
+    detail=True,
 )
 ALLOCATOR_SEGMENTS = Metric(
-    "kvtide_allocator_segments", "gauge", "segments", _DEVICE, "Segments that torch has from the driver."
+    "kvtide_allocator_segments", "gauge", "segments", _DEVICE, "Segments that torch has from the driver.", detail=True
 )
-ALLOCATOR_EXPANDABLE_BYTES = _bytes("expandable", "Reserved in expandable segments.")
+ALLOCATOR_EXPANDABLE_BYTES = _bytes("expandable", "Reserved in expandable segments.", detail=True)
 ALLOCATOR_STREAMS = Metric(
     "kvtide_allocator_streams",
     "gauge",
     "streams",
     _DEVICE,
     "Streams that have segments: what one has freed is of no use to another.",
+    detail=True,
 )
 ALLOCATOR_RETRIES_TOTAL = _calls(
     "retries", "retries", "Allocations that failed at first, so that torch gave back all it could and tried again."
@@ -134,6 +143,7 @@ ALLOCATOR_TAG_BYTES = Metric(
     "bytes",
     (*_DEVICE, "tag"),
     "Sleep mode's allocator: what it manages, by tag (weights, kv_cache).",
+    detail=True,
 )
 ALLOCATOR_TAG_MAPPED_BYTES = Metric(
     "kvtide_allocator_tag_mapped_bytes",
@@ -148,6 +158,7 @@ ALLOCATOR_TAG_BACKED_UP_BYTES = Metric(
     "bytes",
     (*_DEVICE, "tag"),
     "Sleep mode's allocator: what of it lies in host memory.",
+    detail=True,
 )
 ALLOCATOR_WALK_SECONDS = Metric(
     "kvtide_allocator_walk_seconds",
@@ -155,6 +166,7 @@ ALLOCATOR_WALK_SECONDS = Metric(
     "seconds",
     _PROCESS,
     "What the last walk over the segments took on its side thread, most of it with Python's interpreter held.",
+    detail=True,
 )
 ALLOCATOR_WALK_PERIOD_SECONDS = Metric(
     "kvtide_allocator_walk_period_seconds",
@@ -162,6 +174,7 @@ ALLOCATOR_WALK_PERIOD_SECONDS = Metric(
     "seconds",
     _PROCESS,
     "Time between two walks: 5 s, longer where a walk would take more than 0.2 % of the time.",
+    detail=True,
 )
 MEMORY_FAILURES_TOTAL = Metric(
     "kvtide_memory_failures_total",

@@ -33,6 +33,7 @@ GPU_FIELD_UP = Metric(
     "boolean",
     ("gpu", "field"),
     "0 for what failed or hangs in the driver; what this GPU or driver does not have has no series.",
+    detail=True,
 )
 GPU_MEMORY = Metric(
     "kvtide_gpu_memory_bytes",
@@ -47,9 +48,10 @@ GPU_UNIFIED = Metric(
     "boolean",
     _GPU,
     "1 for a GPU that tells no memory of its own because it shares the host's.",
+    detail=True,
 )
 GPU_PROCESSES = Metric(
-    "kvtide_gpu_processes", "gauge", "processes", _GPU, "Processes with a context on this GPU or instance."
+    "kvtide_gpu_processes", "gauge", "processes", _GPU, "Processes with a context on this GPU or instance.", detail=True
 )
 GPU_BAR1_USED = Metric(
     "kvtide_gpu_bar1_used_bytes",
@@ -57,8 +59,9 @@ GPU_BAR1_USED = Metric(
     "bytes",
     _GPU,
     "Used part of the window through which others reach its memory.",
+    detail=True,
 )
-GPU_BAR1_SIZE = Metric("kvtide_gpu_bar1_size_bytes", "gauge", "bytes", _GPU, "Size of that window.")
+GPU_BAR1_SIZE = Metric("kvtide_gpu_bar1_size_bytes", "gauge", "bytes", _GPU, "Size of that window.", detail=True)
 GPU_UTILISATION = Metric(
     "kvtide_gpu_utilisation_ratio",
     "gauge",
@@ -72,6 +75,7 @@ GPU_MEMORY_UTILISATION = Metric(
     "ratio",
     _GPU,
     "Share of the driver's sampling period in which device memory was read or written; not how full it is.",
+    detail=True,
 )
 GPU_THROTTLED = Metric(
     "kvtide_gpu_throttled",
@@ -79,6 +83,7 @@ GPU_THROTTLED = Metric(
     "boolean",
     ("gpu", "reason"),
     "1 while clocks are below what was asked for, for this reason; gpu_idle is no harm.",
+    detail=True,
 )
 GPU_ECC = Metric(
     "kvtide_gpu_ecc_errors_total",
@@ -93,6 +98,7 @@ GPU_ECC_EVER = Metric(
     "errors",
     ("gpu", "kind"),
     "Memory errors in the card's life: corrected, uncorrected.",
+    detail=True,
 )
 GPU_REMAPPED = Metric(
     "kvtide_gpu_remapped_rows",
@@ -100,12 +106,23 @@ GPU_REMAPPED = Metric(
     "rows",
     ("gpu", "kind"),
     "Rows of memory replaced by spare ones after corrected or uncorrected errors.",
+    detail=True,
 )
 GPU_REMAP_PENDING = Metric(
-    "kvtide_gpu_row_remap_pending", "gauge", "boolean", _GPU, "1 when rows are to be replaced at the next reset."
+    "kvtide_gpu_row_remap_pending",
+    "gauge",
+    "boolean",
+    _GPU,
+    "1 when rows are to be replaced at the next reset.",
+    detail=True,
 )
 GPU_REMAP_FAILED = Metric(
-    "kvtide_gpu_row_remap_failed", "gauge", "boolean", _GPU, "1 when a spare row was lacking: replace the card."
+    "kvtide_gpu_row_remap_failed",
+    "gauge",
+    "boolean",
+    _GPU,
+    "1 when a spare row was lacking: replace the card.",
+    detail=True,
 )
 GPU_RETIRED = Metric(
     "kvtide_gpu_retired_pages",
@@ -113,9 +130,15 @@ GPU_RETIRED = Metric(
     "pages",
     ("gpu", "kind"),
     "Pages of memory out of use after single_bit or double_bit errors.",
+    detail=True,
 )
 GPU_RETIRE_PENDING = Metric(
-    "kvtide_gpu_page_retirement_pending", "gauge", "boolean", _GPU, "1 when pages go out of use at the next reset."
+    "kvtide_gpu_page_retirement_pending",
+    "gauge",
+    "boolean",
+    _GPU,
+    "1 when pages go out of use at the next reset.",
+    detail=True,
 )
 GPU_XID = Metric(
     "kvtide_gpu_xid_errors_total",
@@ -124,4 +147,6 @@ GPU_XID = Metric(
     ("gpu", "xid"),
     "Errors that the driver reported (XIDs) since the agent watches.",
 )
-GPU_MIG = Metric("kvtide_gpu_mig_enabled", "gauge", "boolean", _GPU, "1 while this GPU is cut into MIG instances.")
+GPU_MIG = Metric(
+    "kvtide_gpu_mig_enabled", "gauge", "boolean", _GPU, "1 while this GPU is cut into MIG instances.", detail=True
+)

@@ -12,6 +12,7 @@ DRIVER_CALL_SECONDS = Metric(
     "seconds",
     _CALL,
     "How long one call of the engine's processes into the GPU driver's or runtime's memory functions took.",
+    detail=True,
 )
 DRIVER_CALL_FAILURES = Metric(
     "kvtide_driver_call_failures_total",
@@ -19,4 +20,5 @@ DRIVER_CALL_FAILURES = Metric(
     "calls",
     _CALL,
     "Calls that returned an error, such as out of memory.",
+    detail=True,
 )

@@ -9,9 +9,16 @@ HOOK_ERRORS = Metric(
     "counter",
     "errors",
     ("engine", "hook"),
-    "Exceptions caught in a hook; appears with the first one.",
+    "Exceptions caught in a hook of an engine core, or of the processes around it (worker/HOOK, frontend/HOOK); "
+    "appears with the first one.",
 )
-HOOKS_OFF = Metric("kvtide_hooks_off", "gauge", "hooks", ENGINE, "Hooks that were switched off after repeated errors.")
+HOOKS_OFF = Metric(
+    "kvtide_hooks_off",
+    "gauge",
+    "hooks",
+    ENGINE,
+    "Hooks of an engine core and of the processes around it that were switched off after repeated errors.",
+)
 FRAMES_DROPPED = Metric(
     "kvtide_engine_frames_dropped_total",
     "counter",

@@ -13,6 +13,7 @@ PROCESS_INFO = Metric(
     "info",
     (*_PROCESS, "runtime", "container", "pod"),
     "1 for each process of an engine; container and pod by its cgroup's path, empty where it runs in none.",
+    detail=True,
 )
 PROCESS_RESIDENT = Metric(
     "kvtide_process_resident_bytes",
@@ -27,6 +28,7 @@ PROCESS_PROPORTIONAL = Metric(
     "bytes",
     _PROCESS,
     "RAM of this process, shared pages divided among those who share them (PSS): may be summed. Read rarely.",
+    detail=True,
 )
 PROCESS_UNIQUE = Metric(
     "kvtide_process_unique_bytes",
@@ -34,21 +36,27 @@ PROCESS_UNIQUE = Metric(
     "bytes",
     _PROCESS,
     "RAM that would be free if this process ended (USS). Read rarely.",
+    detail=True,
 )
-PROCESS_SWAP = Metric("kvtide_process_swap_bytes", "gauge", "bytes", _PROCESS, "Memory of this process in swap.")
+PROCESS_SWAP = Metric(
+    "kvtide_process_swap_bytes", "gauge", "bytes", _PROCESS, "Memory of this process in swap.", detail=True
+)
 PROCESS_PINNED = Metric(
     "kvtide_process_pinned_bytes",
     "gauge",
     "bytes",
     _PROCESS,
     "Memory that the kernel may not move (VmPin). What a GPU driver pins by means of its own is not in it.",
+    detail=True,
 )
 PROCESS_LOCKED = Metric(
-    "kvtide_process_locked_bytes", "gauge", "bytes", _PROCESS, "Memory that may not be swapped (VmLck)."
+    "kvtide_process_locked_bytes", "gauge", "bytes", _PROCESS, "Memory that may not be swapped (VmLck).", detail=True
 )
-PROCESS_THREADS = Metric("kvtide_process_threads", "gauge", "threads", _PROCESS, "Threads of this process.")
+PROCESS_THREADS = Metric(
+    "kvtide_process_threads", "gauge", "threads", _PROCESS, "Threads of this process.", detail=True
+)
 PROCESS_OPEN_FILES = Metric(
-    "kvtide_process_open_files", "gauge", "files", _PROCESS, "Open files of this process. Read rarely."
+    "kvtide_process_open_files", "gauge", "files", _PROCESS, "Open files of this process. Read rarely.", detail=True
 )
 PROCESS_MAJOR_FAULTS = Metric(
     "kvtide_process_major_faults_total",
@@ -56,6 +64,7 @@ PROCESS_MAJOR_FAULTS = Metric(
     "faults",
     _PROCESS,
     "Times that this process had to wait for a page from disk or swap.",
+    detail=True,
 )
 CHILDREN = Metric(
     "kvtide_process_children",
@@ -63,6 +72,7 @@ CHILDREN = Metric(
     "processes",
     ENGINE,
     "Processes that an engine's processes have started and that are none of its known ones.",
+    detail=True,
 )
 CHILDREN_RESIDENT = Metric(
     "kvtide_process_children_resident_bytes", "gauge", "bytes", ENGINE, "RAM of those, shared pages included."
@@ -74,6 +84,7 @@ ENGINE_SHM = Metric(
     ("engine", "kind"),
     "Size and use (kind size, used) of /dev/shm as the engine sees it: a container has one of its own, of 64 MiB by "
     "default.",
+    detail=True,
 )
 CGROUP_CURRENT = Metric(
     "kvtide_cgroup_memory_current_bytes",
@@ -88,6 +99,7 @@ CGROUP_WORKING_SET = Metric(
     "bytes",
     _PROCESS,
     "The same without file pages that nobody used lately, which the kernel takes back at once.",
+    detail=True,
 )
 CGROUP_LIMIT = Metric(
     "kvtide_cgroup_memory_limit_bytes",
@@ -102,6 +114,7 @@ CGROUP_LIMIT_CURRENT = Metric(
     "bytes",
     _PROCESS,
     "Memory of the cgroup that has this limit: at the limit the kernel kills in it.",
+    detail=True,
 )
 CGROUP_HIGH = Metric(
     "kvtide_cgroup_memory_high_bytes",
@@ -109,9 +122,10 @@ CGROUP_HIGH = Metric(
     "bytes",
     _PROCESS,
     "The least memory.high, above which the kernel slows processes down; absent where none has one.",
+    detail=True,
 )
 CGROUP_SWAP = Metric(
-    "kvtide_cgroup_memory_swap_bytes", "gauge", "bytes", _PROCESS, "Memory of the engine's cgroup in swap."
+    "kvtide_cgroup_memory_swap_bytes", "gauge", "bytes", _PROCESS, "Memory of the engine's cgroup in swap.", detail=True
 )
 CGROUP_PARTS = Metric(
     "kvtide_cgroup_memory_bytes",
@@ -119,6 +133,7 @@ CGROUP_PARTS = Metric(
     "bytes",
     (*_PROCESS, "kind"),
     "Pieces of the cgroup's memory by memory.stat: anon, file, shmem, unevictable, kernel and others. They overlap.",
+    detail=True,
 )
 CGROUP_EVENTS = Metric(
     "kvtide_cgroup_memory_events_total",
@@ -126,6 +141,7 @@ CGROUP_EVENTS = Metric(
     "events",
     (*_PROCESS, "event"),
     "Events of memory.events since the cgroup was made: high (slowed down), max (limit reached), oom, oom_kill.",
+    detail=True,
 )
 CGROUP_PRESSURE = Metric(
     "kvtide_cgroup_memory_pressure_ratio",
@@ -133,6 +149,7 @@ CGROUP_PRESSURE = Metric(
     "ratio",
     (*_PROCESS, "kind"),
     "Share of the last 10 s in which some or all (kind some, full) of the cgroup's tasks waited for memory.",
+    detail=True,
 )
 CGROUP_STALLED = Metric(
     "kvtide_cgroup_memory_stalled_seconds_total",
@@ -149,7 +166,12 @@ HOST_MEMORY = Metric(
     "The host's memory by /proc/meminfo: total, available, free, swap, dirty, shared, locked, unevictable, hugepages.",
 )
 HOST_SHM = Metric(
-    "kvtide_host_shm_bytes", "gauge", "bytes", ("kind",), "Size and use (kind size, used) of the agent's /dev/shm."
+    "kvtide_host_shm_bytes",
+    "gauge",
+    "bytes",
+    ("kind",),
+    "Size and use (kind size, used) of the agent's /dev/shm.",
+    detail=True,
 )
 HOST_OOM_KILLS = Metric(
     "kvtide_host_oom_kills_total",

@@ -9,7 +9,12 @@ KV_CAPACITY = Metric(
 )
 KV_HELD = Metric("kvtide_kv_blocks_held", "gauge", "blocks", ENGINE, "KV blocks with a reference count above 0.")
 KV_HELD_MAX = Metric(
-    "kvtide_kv_blocks_held_max", "gauge", "blocks", ENGINE, "Most KV blocks held after any step since the last report."
+    "kvtide_kv_blocks_held_max",
+    "gauge",
+    "blocks",
+    ENGINE,
+    "Most KV blocks held after any step since the last report.",
+    detail=True,
 )
 KV_CACHED_IDLE = Metric(
     "kvtide_kv_blocks_cached_idle",
@@ -39,6 +44,7 @@ KV_DELAYED = Metric(
     "blocks",
     ENGINE,
     "Blocks of finished requests that are kept for a connector until it signals.",
+    detail=True,
 )
 KV_DEFERRED = Metric(
     "kvtide_kv_blocks_deferred",
@@ -46,6 +52,7 @@ KV_DEFERRED = Metric(
     "blocks",
     ENGINE,
     "Blocks of finished requests that wait for a step in flight.",
+    detail=True,
 )
 KV_PINNED = Metric(
     "kvtide_kv_blocks_pinned",
@@ -57,12 +64,16 @@ KV_PINNED = Metric(
 KV_BLOCK_BYTES = Metric(
     "kvtide_kv_block_bytes", "gauge", "bytes", ENGINE, "Size of one KV block on one rank, all layers."
 )
-KV_CAPACITY_BYTES = Metric("kvtide_kv_capacity_bytes", "gauge", "bytes", ENGINE, "Usable KV pool on one rank.")
+KV_CAPACITY_BYTES = Metric(
+    "kvtide_kv_capacity_bytes", "gauge", "bytes", ENGINE, "Usable KV pool on one rank.", detail=True
+)
 KV_HELD_BYTES = Metric("kvtide_kv_held_bytes", "gauge", "bytes", ENGINE, "Held KV blocks, in bytes on one rank.")
 KV_CACHED_IDLE_BYTES = Metric(
-    "kvtide_kv_cached_idle_bytes", "gauge", "bytes", ENGINE, "Cached idle KV blocks, in bytes on one rank."
+    "kvtide_kv_cached_idle_bytes", "gauge", "bytes", ENGINE, "Cached idle KV blocks, in bytes on one rank.", detail=True
 )
-KV_EMPTY_BYTES = Metric("kvtide_kv_empty_bytes", "gauge", "bytes", ENGINE, "Empty KV blocks, in bytes on one rank.")
+KV_EMPTY_BYTES = Metric(
+    "kvtide_kv_empty_bytes", "gauge", "bytes", ENGINE, "Empty KV blocks, in bytes on one rank.", detail=True
+)
 KV_ORPHANED_BYTES = Metric(
     "kvtide_kv_orphaned_bytes", "gauge", "bytes", ENGINE, "Orphaned KV blocks, in bytes on one rank."
 )
@@ -79,6 +90,7 @@ AUDIT_EXACT = Metric(
     "boolean",
     ENGINE,
     "0 while a difference of references has been counted but the blocks that carry it are not named yet.",
+    detail=True,
 )
 AUDITS = Metric("kvtide_audits_total", "counter", "passes", ENGINE, "Passes over the whole pool that have ended.")
 LEDGER_DRIFT = Metric(

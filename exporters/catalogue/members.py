@@ -27,6 +27,7 @@ MEMBER_PARAMETER_BYTES = Metric(
     "bytes",
     _MEMBER,
     "Weights and buffers of this worker's model when its KV cache had been allocated.",
+    detail=True,
 )
 MEMBER_RESIDENT_BYTES = Metric(
     "kvtide_member_resident_bytes",
@@ -35,6 +36,7 @@ MEMBER_RESIDENT_BYTES = Metric(
     _MEMBER,
     "Memory of this process in RAM, pages that it shares with others included. A worker in its engine core's process "
     "is that process.",
+    detail=True,
 )
 MEMBER_REQUESTS = Metric(
     "kvtide_member_requests",
@@ -42,6 +44,7 @@ MEMBER_REQUESTS = Metric(
     "requests",
     _MEMBER,
     "Requests that this API server has taken and not answered to the end.",
+    detail=True,
 )
 MEMBERS_EXPECTED = Metric(
     "kvtide_members_expected",

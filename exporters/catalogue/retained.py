@@ -57,6 +57,7 @@ DELAYED_TENANT_BLOCKS = Metric(
     "blocks",
     ("engine", "tenant"),
     "The same blocks by tenant.",
+    detail=True,
 )
 TRANSFER_INFO = Metric(
     "kvtide_engine_transfer_info",
@@ -64,6 +65,7 @@ TRANSFER_INFO = Metric(
     "info",
     ("engine", "peer"),
     "What other engines call this one in their label peer; always 1, absent without a connector.",
+    detail=True,
 )
 
 PINNED_REFERENCES = Metric(

@@ -9,7 +9,12 @@ ACCEPTED = Metric(
     "kvtide_speculation_accepted_tokens_total", "counter", "tokens", ENGINE, "Drafted tokens that were accepted."
 )
 ROUNDS = Metric(
-    "kvtide_speculation_rounds_total", "counter", "rounds", ENGINE, "Drafts of one request that were verified."
+    "kvtide_speculation_rounds_total",
+    "counter",
+    "rounds",
+    ENGINE,
+    "Drafts of one request that were verified.",
+    detail=True,
 )
 INTERRUPTIONS = Metric(
     "kvtide_speculation_interruptions_total",
@@ -17,6 +22,7 @@ INTERRUPTIONS = Metric(
     "interruptions",
     ENGINE,
     "Requests that were aborted or preempted with drafts that were not yet verified.",
+    detail=True,
 )
 RESIDUE = Metric(
     "kvtide_speculation_residue_blocks_total",
@@ -24,9 +30,10 @@ RESIDUE = Metric(
     "blocks",
     ENGINE,
     "Blocks that interrupted requests did not give back when they were cleaned up.",
+    detail=True,
 )
 SPECULATION_REQUESTS = Metric(
-    "kvtide_speculation_requests", "gauge", "requests", ("engine", "state"), "Requests by drafting state."
+    "kvtide_speculation_requests", "gauge", "requests", ("engine", "state"), "Requests by drafting state.", detail=True
 )
 SPECULATION_STUCK = Metric(
     "kvtide_speculation_requests_stuck",
@@ -36,5 +43,5 @@ SPECULATION_STUCK = Metric(
     "Requests that draft without progress, or were aborted and not cleaned up.",
 )
 SPECULATION_STUCK_AFTER = Metric(
-    "kvtide_speculation_stuck_after_seconds", "gauge", "seconds", ENGINE, "For how long that must be so."
+    "kvtide_speculation_stuck_after_seconds", "gauge", "seconds", ENGINE, "For how long that must be so.", detail=True
 )

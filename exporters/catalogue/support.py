@@ -10,4 +10,5 @@ DETAIL_SUPPORTED = Metric(
     "boolean",
     ("engine", "section"),
     "1 where an engine tells a section of its detail, else 0; why it does not is in the agent's state.",
+    detail=True,
 )

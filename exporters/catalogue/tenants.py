@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporters.catalogue.base import Metric
+from exporters.catalogue.base import ENGINE, Metric
 
 _TENANT = ("engine", "tenant")
 
@@ -14,7 +14,12 @@ TENANT_HELD = Metric(
     "KV blocks that a tenant's requests hold; a shared block is divided by its references.",
 )
 TENANT_HELD_AGE = Metric(
-    "kvtide_tenant_blocks_held_age_seconds", "gauge", "seconds", _TENANT, "How long ago those blocks were counted."
+    "kvtide_tenant_blocks_held_age_seconds",
+    "gauge",
+    "seconds",
+    _TENANT,
+    "How long ago those blocks were counted.",
+    detail=True,
 )
 TENANT_QUOTA = Metric(
     "kvtide_tenant_quota_blocks",
@@ -24,7 +29,12 @@ TENANT_QUOTA = Metric(
     "KV blocks that a tenant may hold; absent where it has no quota.",
 )
 TENANT_REFERENCES = Metric(
-    "kvtide_tenant_block_references", "gauge", "references", _TENANT, "References that a tenant's requests hold."
+    "kvtide_tenant_block_references",
+    "gauge",
+    "references",
+    _TENANT,
+    "References that a tenant's requests hold.",
+    detail=True,
 )
 TENANT_RUNNING = Metric("kvtide_tenant_requests_running", "gauge", "requests", _TENANT, "Requests that run.")
 TENANT_WAITING = Metric("kvtide_tenant_requests_waiting", "gauge", "requests", _TENANT, "Requests that wait.")
@@ -55,7 +65,31 @@ TENANT_LIFETIME = Metric(
     "seconds",
     _TENANT,
     "From a session's first turn to the end of its last.",
+    detail=True,
 )
 TENANT_IDLE = Metric(
-    "kvtide_tenant_session_idle_seconds", "histogram", "seconds", _TENANT, "Between two turns of one session."
+    "kvtide_tenant_session_idle_seconds",
+    "histogram",
+    "seconds",
+    _TENANT,
+    "Between two turns of one session.",
+    detail=True,
+)
+SESSION_LIFETIME = Metric(
+    "kvtide_session_lifetime_seconds",
+    "histogram",
+    "seconds",
+    ENGINE,
+    "From a session's first turn to the end of its last; sessions of all tenants.",
+    bounds=(60.0, 1800.0),
+    detail=True,
+)
+SESSION_IDLE = Metric(
+    "kvtide_session_idle_seconds",
+    "histogram",
+    "seconds",
+    ENGINE,
+    "Between two turns of one session; sessions of all tenants.",
+    bounds=(10.0, 120.0),
+    detail=True,
 )

@@ -13,6 +13,7 @@ WAITING_UNSEEN = Metric(
     "requests",
     ENGINE,
     "Requests that wait and were too many to be looked at for their reasons.",
+    detail=True,
 )
 IDLE_STEPS = Metric(
     "kvtide_idle_steps",
@@ -20,6 +21,7 @@ IDLE_STEPS = Metric(
     "steps",
     ENGINE,
     "Steps in a row that have scheduled no token although there are requests.",
+    detail=True,
 )
 STALLED_SECONDS = Metric(
     "kvtide_stalled_seconds",

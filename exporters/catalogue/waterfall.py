@@ -22,4 +22,5 @@ WATERFALL_ERROR_BYTES = Metric(
     "bytes",
     _PART,
     "How far a part may be from the truth; for unattributed, the errors of all parts together.",
+    detail=True,
 )

@@ -13,6 +13,7 @@ PREFILL_TOKENS = Metric(
     "tokens",
     ENGINE,
     "Those of them that were prefill, rebuilt ones included.",
+    detail=True,
 )
 REBUILT_TOKENS = Metric(
     "kvtide_rebuilt_tokens_total",
@@ -34,6 +35,8 @@ REQUEST_LIFETIME = Metric(
     "seconds",
     ENGINE,
     "From a request's admission until its blocks were given back, by its end or by a preemption.",
+    bounds=(0.1, 1.0, 10.0, 60.0, 600.0),
+    detail=True,
 )
 PROMPT_TOKENS = Metric(
     "kvtide_request_prompt_tokens",
@@ -41,9 +44,10 @@ PROMPT_TOKENS = Metric(
     "tokens",
     ENGINE,
     "Lengths of prompts, each counted when its request was first admitted.",
+    bounds=(2048.0, 8192.0, 32768.0, 131072.0),
 )
 TAIL_WASTE = Metric(
-    "kvtide_tail_waste_slots", "gauge", "slots", ENGINE, "Token slots that are allocated and not filled."
+    "kvtide_tail_waste_slots", "gauge", "slots", ENGINE, "Token slots that are allocated and not filled.", detail=True
 )
 GROWTH_MAX = Metric(
     "kvtide_request_growth_max_blocks_per_second",
@@ -51,4 +55,5 @@ GROWTH_MAX = Metric(
     "blocks per second",
     ENGINE,
     "Most blocks per second that one long request has taken of late; which one is in the state. Absent without one.",
+    detail=True,
 )

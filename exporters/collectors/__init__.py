@@ -1,6 +1,7 @@
 """One collector per subject: a pure function from the state to samples.
 
-Adding one: a file with ``collect``, a line in :data:`COLLECTORS`, its metrics in the catalogue, a test.
+Adding one: a file with ``collect``, a line in :data:`MOSTLY_BASE` or :data:`OF_DETAIL`, its metrics in the catalogue,
+a test.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from exporters.collectors import (
 )
 from exporters.collectors.base import Collect
 
-COLLECTORS: tuple[Collect, ...] = (
+MOSTLY_BASE: tuple[Collect, ...] = (
     agent.collect,
     engine.collect,
     members.collect,
@@ -51,7 +52,6 @@ COLLECTORS: tuple[Collect, ...] = (
     leaks.collect,
     delayed.collect,
     pins.collect,
-    groups.collect,
     pools.collect,
     tenants.collect,
     allocation.collect,
@@ -60,13 +60,11 @@ COLLECTORS: tuple[Collect, ...] = (
     encoder.collect,
     tiers.collect,
     waiting.collect,
-    support.collect,
     sources.collect,
     scraped.collect,
     device.collect,
     waterfall.collect,
     host.collect,
-    driver_calls.collect,
     hooks.collect,
     link.collect,
     signals.collect,
@@ -77,3 +75,15 @@ COLLECTORS: tuple[Collect, ...] = (
     balancer.collect,
     actions.collect,
 )
+
+# Of these no family is on /metrics: who asks for that must not wait for them.
+OF_DETAIL: tuple[Collect, ...] = (
+    tenants.collect_detail,
+    groups.collect,
+    support.collect,
+    device.collect_detail,
+    driver_calls.collect,
+    signals_around.collect_detail,
+)
+
+COLLECTORS = (*MOSTLY_BASE, *OF_DETAIL)

@@ -33,10 +33,29 @@ def known(metric: Metric, labels: tuple[str, ...], value: float | None) -> tuple
 
 
 def sound(metric: Metric, labels: tuple[str, ...], value: Histogram | None) -> tuple[Sample, ...]:
-    """Return a sample of a histogram, or nothing when there is none or what came is not one."""
+    """Return a sample of a histogram in its metric's buckets, or nothing when there is none or what came is not one."""
     if value is None or len(value.counts) != len(value.bounds) + 1 or min(value.counts) < 0:
         return ()
-    return (Sample(metric, labels, value),) if _rising(value.bounds) else ()
+    return (Sample(metric, labels, _coarse(value, metric.bounds)),) if _rising(value.bounds) else ()
+
+
+def _coarse(value: Histogram, bounds: tuple[float, ...]) -> Histogram:
+    """Return ``value`` with those of its buckets that end at one of ``bounds``, the others added to the next of them.
+
+    A bound that the source does not have is left out: nobody knows what was below it.
+    """
+    kept, starts = _cuts(value.bounds, bounds or value.bounds)
+    if len(kept) == len(value.bounds):
+        return value
+    counts = tuple(sum(value.counts[start:end]) for start, end in pairwise((*starts, len(value.counts))))
+    return Histogram(bounds=kept, counts=counts, sum=value.sum)
+
+
+@lru_cache(maxsize=64)
+def _cuts(bounds: tuple[float, ...], wanted: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Return the bounds that stay, and where the bucket of each begins, and that of what lies above."""
+    kept = [place for place, bound in enumerate(bounds) if bound in wanted]
+    return tuple(bounds[place] for place in kept), (0, *(place + 1 for place in kept))
 
 
 @lru_cache(maxsize=64)

@@ -23,6 +23,20 @@ def collect(state: AgentState) -> Iterator[Sample]:
             yield from _gpu(instance)
 
 
+def collect_detail(state: AgentState) -> Iterator[Sample]:
+    """Yield what of each GPU could be read, and why its clocks are low."""
+    for whole in state.device.gpus if state.device else ():
+        for gpu in (whole, *whole.instances):
+            if gpu.lost:
+                continue
+            for field in FIELDS if gpu.parent is None else FIELDS_OF_INSTANCES:
+                if field not in gpu.unsupported:
+                    yield Sample(c.GPU_FIELD_UP, (gpu.gpu, field), field not in gpu.unavailable)
+            if gpu.throttle is not None:
+                for reason in (*THROTTLE_REASONS, OTHER):
+                    yield Sample(c.GPU_THROTTLED, (gpu.gpu, reason), reason in gpu.throttle)
+
+
 def _gpu(gpu: GpuState) -> Iterator[Sample]:
     labels = (gpu.gpu,)
     yield Sample(c.GPU_INFO, (gpu.gpu, gpu.uuid or "", gpu.name or "", gpu.parent or ""), 1)
@@ -31,9 +45,6 @@ def _gpu(gpu: GpuState) -> Iterator[Sample]:
         yield Sample(c.GPU_XID, (gpu.gpu, str(xid.code) if xid.code else OTHER), xid.count)
     if gpu.lost:
         return
-    for field in FIELDS if gpu.parent is None else FIELDS_OF_INSTANCES:
-        if field not in gpu.unsupported:
-            yield Sample(c.GPU_FIELD_UP, (gpu.gpu, field), field not in gpu.unavailable)
     if gpu.parent is None:
         yield Sample(c.GPU_UNIFIED, labels, gpu.unified)
     if gpu.memory:
@@ -53,9 +64,6 @@ def _load(gpu: GpuState) -> Iterator[Sample]:
     if gpu.utilisation:
         yield Sample(c.GPU_UTILISATION, labels, gpu.utilisation.gpu)
         yield Sample(c.GPU_MEMORY_UTILISATION, labels, gpu.utilisation.memory)
-    if gpu.throttle is not None:
-        for reason in (*THROTTLE_REASONS, OTHER):
-            yield Sample(c.GPU_THROTTLED, (gpu.gpu, reason), reason in gpu.throttle)
 
 
 def _health(gpu: GpuState) -> Iterator[Sample]:

@@ -13,7 +13,7 @@ from exporters.collectors.signals import MINUTE, forecast, rate, slow
 
 
 def collect(state: AgentState) -> Iterator[Sample]:
-    """Yield the signals of all that is not an engine."""
+    """Yield the signals of all that is not an engine, as far as they are not :func:`collect_detail`'s."""
     if state.judgement is None:
         return
     signals = state.judgement.signals
@@ -27,17 +27,24 @@ def collect(state: AgentState) -> Iterator[Sample]:
         yield from _host(host)
 
 
+def collect_detail(state: AgentState) -> Iterator[Sample]:
+    """Yield how tenants' numbers change, and what they are against what is usual."""
+    found = state.judgement.signals.tenants if state.judgement else ()
+    for signals in once(found, lambda each: (each.engine, each.tenant)):
+        labels = (signals.engine, signals.tenant)
+        yield from known(c.TENANT_GROWTH, labels, _a_second(signals.share_per_minute))
+        yield from known(c.TENANT_SHARE_TIMES, labels, signals.share_times)
+        yield from known(c.TENANT_REQUEST_RATE, labels, _a_second(signals.requests_per_minute))
+        yield from known(c.TENANT_REQUEST_TIMES, labels, signals.requests_times)
+        yield from known(c.TENANT_PREEMPTIONS, labels, _a_second(signals.preempted_per_minute))
+        yield from known(c.TENANT_SESSION_TIMES, labels, signals.session_times)
+
+
 def _tenant(signals: TenantSignals) -> Iterator[Sample]:
     labels = (signals.engine, signals.tenant)
     yield from known(c.TENANT_SHARE, labels, signals.share_ratio)
-    yield from known(c.TENANT_GROWTH, labels, _a_second(signals.share_per_minute))
-    yield from known(c.TENANT_SHARE_TIMES, labels, signals.share_times)
     yield from known(c.TENANT_QUOTA_USE, labels, signals.quota_ratio)
-    yield from known(c.TENANT_REQUEST_RATE, labels, _a_second(signals.requests_per_minute))
-    yield from known(c.TENANT_REQUEST_TIMES, labels, signals.requests_times)
-    yield from known(c.TENANT_PREEMPTIONS, labels, _a_second(signals.preempted_per_minute))
     yield from known(c.TENANT_SESSION, labels, signals.session_median_seconds)
-    yield from known(c.TENANT_SESSION_TIMES, labels, signals.session_times)
 
 
 def _allocator_labels(signals: AllocatorSignals) -> tuple[str, ...]:

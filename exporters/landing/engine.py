@@ -11,20 +11,30 @@ from agent.faces.lines import BAD, Line, largest, share_of
 from agent.faces.verdicts import of_engine, pointer
 from agent.oom.log import Failure
 from agent.state import AgentState, EngineState, PoolState
+from agent.tide import Moment
 from agent.units import human_bytes, human_seconds
 from engine_hooks.detail import Detail
+from exporters.landing import tide
 from exporters.landing.markup import item, lines, quiet, row, table
 
+_NO_POOL = "<p>This engine has no KV pool.</p>"
 
-def section_of(engine: EngineState, peers: Mapping[str, str], failed: Sequence[Failure], state: AgentState) -> str:
-    """Return the box of one engine; ``failed``: what failed in its processes."""
+
+def section_of(
+    engine: EngineState,
+    peers: Mapping[str, str],
+    failed: Sequence[Failure],
+    state: AgentState,
+    moments: Sequence[Moment],
+) -> str:
+    """Return the box of one engine; ``failed``: what failed in its processes, ``moments``: its last half an hour."""
     head = f"<h2>{escape(engine.engine)}</h2>"
     about = f'<p class="quiet">vLLM {escape(engine.engine_version)}, pid {engine.pid}, {engine.phase}</p>'
     fallen = [*allocator.failures(failed, state.at)]
     if engine.phase != "live":
         return f"<section>{head}{about}<p>No values: {escape(engine.reason)}.</p>{lines(fallen)}</section>"
     audit = "" if engine.audit_supported else f"<p>No exact accounting: {escape(engine.audit_reason)}.</p>"
-    pool = _pool(engine.pool) if engine.pool else "<p>This engine has no KV pool.</p>"
+    pool = f"{tide.picture(moments, state.at)}{_pool(engine.pool)}" if engine.pool else _NO_POOL
     found = lines_of(engine.detail, peers) if engine.detail else []
     memory = [*fallen, *allocator.lines(engine.members, gpus=devices.any_gpu(state))]
     standing = of_engine(engine)

@@ -30,6 +30,8 @@ th,td{text-align:right;padding:0 .8rem;white-space:nowrap}
 th:first-child,.named td:last-child,.named th:last-child{text-align:left}th:first-child{padding-left:0;font-weight:400}
 tbody th{white-space:normal;overflow-wrap:anywhere;min-width:6rem}.named th{white-space:nowrap;min-width:0}
 .lost{color:#d55e00;font-weight:600}
+.tide{width:100%;height:auto;font:11px system-ui}.tide text{fill:currentColor;opacity:.75}
+.tide .grid{stroke:#8886}.area-held{fill:#0072b2}.area-cached{fill:#56b4e9}.area-leak{fill:#d55e00}
 dt{font-size:.85rem;opacity:.75}dd{margin:0;font-variant-numeric:tabular-nums}
 """
 _CLASSES = {BAD: "bad", "yellow": "warn", "dim": "quiet"}  # of the terminal's styles

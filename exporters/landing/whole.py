@@ -8,17 +8,19 @@ from agent.faces import allocator, devices
 from agent.faces.words import nobody, refusals
 from agent.retained import peers_of
 from agent.state import AgentState
-from exporters.landing import engine, node, verdicts, waterfall
+from agent.tide import Tides
+from exporters.landing import actions, engine, node, verdicts, waterfall
 from exporters.landing.markup import STYLE, lines, section
 
 
-def page(state: AgentState) -> str:
-    """Return the whole page for ``state``."""
+def page(state: AgentState, tides: Tides | None = None) -> str:
+    """Return the whole page for ``state``; ``tides``: what was before."""
     problem = "" if state.ready else f'<p class="verdict">Not ready: {escape(state.not_ready_reason)}</p>'
     parts = (
         problem,
         verdicts.box(state),
-        _engines(state),
+        _engines(state, tides or Tides()),
+        actions.box(state.actions),
         node.without_hooks(state),
         _processes(state),
         node.gpus(state),
@@ -34,7 +36,7 @@ def page(state: AgentState) -> str:
     )
 
 
-def _engines(state: AgentState) -> str:
+def _engines(state: AgentState, tides: Tides) -> str:
     if not state.engines:
         head, *advice = nobody(state)
         turned_away = refusals(state.link)
@@ -44,7 +46,7 @@ def _engines(state: AgentState) -> str:
     boxes = []
     for found in state.engines:
         failed = [failure for failure in state.failures if failure.engine == found.engine]
-        boxes.append(engine.section_of(found, peers, failed, state))
+        boxes.append(engine.section_of(found, peers, failed, state, tides.of(found.engine)))
     return "".join(boxes)
 
 

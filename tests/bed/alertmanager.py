@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import threading
 import time
-import urllib.error
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tests.bed import net
+from tests.bed import net, server
+from tests.bed.server import UNPACKED, Server, answers
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "build" / "unpacked" / "prometheus-alertmanager"
-UNPACKED = PACKAGE / "usr" / "bin"
+PACKAGE = UNPACKED / "prometheus-alertmanager"
+NEWER = UNPACKED / "newer" / "usr" / "bin"  # of Debian's next release, where it could be had
 TEMPLATES = "usr/share/prometheus/alertmanager"
-START_SECONDS = 30.0
-POLL_SECONDS = 0.05
 
 
-def program(name: str) -> str:
-    """Return the path of ``prometheus-alertmanager`` or ``amtool``."""
-    path = UNPACKED / name
-    found = str(path) if path.exists() else shutil.which(name) or shutil.which(name.removeprefix("prometheus-"))
-    if found is None:
-        raise RuntimeError(f"{name} is not here: make setup lays it under {UNPACKED}")
-    return found
+def program(name: str, *, newer: bool = False) -> str:
+    """Return the path of ``prometheus-alertmanager`` or ``amtool``; raises ``RuntimeError`` where it is not here."""
+    if newer:
+        return server.program(NEWER / name)
+    return server.program(PACKAGE / "usr" / "bin" / name, name, name.removeprefix("prometheus-"))
 
 
 def runnable(folder: Path) -> Path:
@@ -93,58 +87,26 @@ class Webhook:
         self._thread.join()
 
 
-class AlertmanagerServer:
+class AlertmanagerServer(Server):
     """Runs with ``config``, its files under ``folder``."""
 
+    name = "alertmanager"
+
     def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder)
         file = folder / "alertmanager.yml"
         file.write_text(json.dumps(config))  # JSON is YAML
         self.address = f"127.0.0.1:{net.free_port()}"
-        self._log = folder / "alertmanager.log"
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [
-                    str(runnable(folder)),
-                    f"--config.file={file}",
-                    f"--storage.path={folder / 'data'}",
-                    f"--web.listen-address={self.address}",
-                    "--cluster.listen-address=",  # it is alone
-                ],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"alertmanager did not start:\n{self._log.read_text()}")
-            time.sleep(POLL_SECONDS)
+        self.start(
+            [
+                str(runnable(folder)),
+                f"--config.file={file}",
+                f"--storage.path={folder / 'data'}",
+                f"--web.listen-address={self.address}",
+                "--cluster.listen-address=",  # it is alone
+            ]
+        )
 
-    def _ready(self) -> bool:
-        try:
-            net.get(f"http://{self.address}/-/ready")
-        except (OSError, urllib.error.URLError):
-            return False
-        return True
-
-    def stop(self) -> None:
-        """End it."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(10.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        self._process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+    def ready(self) -> bool:
+        """Return whether it takes alerts."""
+        return answers(f"http://{self.address}/-/ready")

@@ -29,6 +29,7 @@ from tests.bed.orders import Orders
 BLOCKS = 300
 PROMPTS = 24
 CONCURRENCY = 12
+ANSWER_SECONDS = 300.0  # then a request is lost: no lease is longer than some seconds
 ALLOWED = (200, 429, 503)  # what a client may see while levers are pulled
 
 Arguments = dict[str, Any]
@@ -89,7 +90,10 @@ async def ask(client: httpx2.AsyncClient, prompt: list[int], tokens: int) -> Ans
         "ignore_eos": True,
         "return_token_ids": True,
     }
-    response = await client.post("/v1/completions", json=body)
+    try:
+        response = await client.post("/v1/completions", json=body)
+    except httpx2.HTTPError as error:
+        return Answer(0, None, repr(error))
     if response.status_code != 200:
         return Answer(response.status_code, None, response.text[:200])
     choice = response.json()["choices"][0]
@@ -101,7 +105,7 @@ async def serve_all(url: str, wanted: Iterator[int], take: Callable[[int, Answer
     """Send the prompts of these numbers, a dozen at a time; ``take`` gets each answer."""
     known = prompts()
     limits = httpx2.Limits(max_connections=CONCURRENCY, max_keepalive_connections=0)
-    async with httpx2.AsyncClient(base_url=url, timeout=120.0, limits=limits, trust_env=False) as client:
+    async with httpx2.AsyncClient(base_url=url, timeout=ANSWER_SECONDS, limits=limits, trust_env=False) as client:
 
         async def worker() -> None:
             for number in wanted:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import socket
-import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.bed import net
+from tests.bed import net, server
+from tests.bed.server import UNPACKED, Server
 
 ROOT = Path(__file__).parents[2]
-UNPACKED = ROOT / "build" / "unpacked"
-START_SECONDS = 20.0
-POLL_SECONDS = 0.02
 
 _CONFIG = """
 global
@@ -45,12 +39,14 @@ class Backend(NamedTuple):
     ask: str = ""
 
 
-class HaproxyServer:
+class HaproxyServer(Server):
     """Balances over ``backends``; asks their agent-checks each 200 ms. The configuration is what the docs show."""
 
+    name = "haproxy"
+
     def __init__(self, folder: Path, backends: Sequence[Backend]) -> None:
+        super().__init__(folder)
         self.port = net.free_port()
-        self._folder = folder
         text = _CONFIG.format(folder=folder, port=self.port)
         for each in backends:
             ask = f'agent-send "{each.ask}\\n" ' if each.ask else ""
@@ -62,37 +58,22 @@ class HaproxyServer:
         self._config.write_text(text)
 
     def __enter__(self) -> Self:
-        self._log = (self._folder / "haproxy.log").open("wb")
-        self._process = subprocess.Popen(
-            [program(), "-db", "-f", str(self._config)],
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            env=environment(),
-        )
-        deadline = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                self.ask("show info")
-                return self
-            except OSError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    said = (self._folder / "haproxy.log").read_text()
-                    self.__exit__(None, None, None)
-                    raise RuntimeError(f"haproxy did not start: {said}") from None
-                time.sleep(POLL_SECONDS)
+        self.start([program(), "-db", "-f", str(self._config)], environment())
+        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.terminate()
-        self._process.wait(10.0)
-        self._log.close()
+    def ready(self) -> bool:
+        """Return whether its stats socket answers."""
+        try:
+            self.ask("show info")
+        except OSError:
+            return False
+        return True
 
     def ask(self, command: str) -> str:
         """Return what the stats socket answers."""
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(5.0)
-            sock.connect(str(self._folder / "admin.sock"))
+            sock.connect(str(self.folder / "admin.sock"))
             sock.sendall(f"{command}\n".encode())
             data = bytearray()
             while part := sock.recv(65536):
@@ -113,10 +94,7 @@ class HaproxyServer:
 def program() -> str:
     """Return the path of ``haproxy``."""
     path = UNPACKED / "haproxy" / "usr" / "sbin" / "haproxy"
-    found = str(path) if path.exists() else shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
-        raise RuntimeError(f"haproxy is not here: make setup lays it under {UNPACKED}")
-    return found
+    return server.program(path, "haproxy", where=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 def environment() -> dict[str, str]:

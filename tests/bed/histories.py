@@ -12,8 +12,10 @@ from tests.bed.prometheus import Sample
 
 
 def samples_of(state: AgentState, *, job: str = "kvtide", instance: str = "node1:9477") -> Iterator[Sample]:
-    """Yield what an agent with ``state`` exports, as a Prometheus keeps it."""
-    yield from page_samples(Exposition().render(state, compressed=False).decode(), state.at, job=job, instance=instance)
+    """Yield what an agent with ``state`` exports on both its pages, as a Prometheus keeps it."""
+    for detail in (False, True):
+        page = Exposition(detail=detail).render(state, compressed=False).decode()
+        yield from page_samples(page, state.at, job=job, instance=instance)
 
 
 def page_samples(page: str, at: float, *, job: str, instance: str) -> Iterator[Sample]:

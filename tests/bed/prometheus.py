@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
+import signal
 import subprocess
 import time
-import urllib.error
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from tests.bed import net
+from tests.bed import net, server
+from tests.bed.server import POLL_SECONDS, START_SECONDS, UNPACKED, Server, answers
 
-ROOT = Path(__file__).parents[2]
-UNPACKED = ROOT / "build" / "unpacked" / "prometheus" / "usr" / "bin"
-START_SECONDS = 30.0
-POLL_SECONDS = 0.05
+STABLE = UNPACKED / "prometheus" / "usr" / "bin"
+NEWER = UNPACKED / "newer" / "usr" / "bin"  # of Debian's next release, where it could be had: Prometheus 3
 
 
 class Sample(NamedTuple):
@@ -29,13 +26,9 @@ class Sample(NamedTuple):
     at: float
 
 
-def program(name: str) -> str:
-    """Return the path of ``prometheus`` or ``promtool``."""
-    path = UNPACKED / name
-    found = str(path) if path.exists() else shutil.which(name)
-    if found is None:
-        raise RuntimeError(f"{name} is not here: make setup lays it under {UNPACKED}")
-    return found
+def program(name: str, *, newer: bool = False) -> str:
+    """Return the path of ``prometheus`` or ``promtool``; raises ``RuntimeError`` where it is not here."""
+    return server.program(NEWER / name) if newer else server.program(STABLE / name, name)
 
 
 def write_history(folder: Path, samples: Iterable[Sample]) -> None:
@@ -56,11 +49,14 @@ def write_history(folder: Path, samples: Iterable[Sample]) -> None:
     text.unlink()
 
 
-class PrometheusServer:
+class PrometheusServer(Server):
     """Runs with the database under ``folder``. ``targets``: addresses that it scrapes each ``interval`` seconds.
 
-    ``more``: of its configuration, beside or instead of that, such as rules.
+    ``more``: of its configuration, beside or instead of that, such as rules. ``binary``: another program than the
+    stable one; ``port``: its own, where that must be known before.
     """
+
+    name = "prometheus"
 
     def __init__(
         self,
@@ -69,8 +65,10 @@ class PrometheusServer:
         targets: Sequence[str] = (),
         interval: float = 0.25,
         more: Mapping[str, object] | None = None,
+        binary: str | None = None,
+        port: int | None = None,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder)
         every = f"{interval * 1000:.0f}ms"
         config = {
             "global": {"scrape_interval": every, "scrape_timeout": every},
@@ -78,37 +76,34 @@ class PrometheusServer:
             **(more or {}),
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-        port = net.free_port()
+        port = port or net.free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self._log = folder / "prometheus.log"
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    program("prometheus"),
-                    f"--config.file={folder / 'prometheus.yml'}",
-                    f"--storage.tsdb.path={folder / 'data'}",
-                    "--storage.tsdb.retention.time=100y",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                ],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._ready():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(f"prometheus did not start:\n{self._log.read_text()}")
+        self.start(
+            [
+                binary or program("prometheus"),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                "--storage.tsdb.retention.time=100y",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ]
+        )
+
+    def ready(self) -> bool:
+        """Return whether it serves queries."""
+        return answers(f"{self.url}/-/ready")
+
+    def reload(self, timeout: float = START_SECONDS) -> None:
+        """Let it read its rule files anew, and wait until it has."""
+        before = self._reloads()
+        self.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + timeout
+        while self._reloads() == before:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"its files were not read anew within {timeout} s")
             time.sleep(POLL_SECONDS)
 
-    def _ready(self) -> bool:
-        try:
-            net.get(f"{self.url}/-/ready")
-        except (OSError, urllib.error.URLError):
-            return False
-        return True
+    def _reloads(self) -> int:
+        return self._log.read_text().count("Completed loading of configuration file")
 
     def wait_scraped(self, timeout: float = START_SECONDS) -> None:
         """Wait until all its targets were read: it looks for them every five seconds."""
@@ -121,21 +116,3 @@ class PrometheusServer:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"its targets after {timeout} s: {health}")
             time.sleep(POLL_SECONDS)
-
-    def stop(self) -> None:
-        """End it."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(10.0)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        self.process.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the environments that kvtide is developed in: setup.sh packages|agent|engine|plugins. The Makefile calls it
+# Makes the environments that kvtide is developed in: setup.sh packages|agent|engine|plugins|boards. The Makefile calls it
 # when something is missing or a pin has changed, and sees to it that only one runs at a time.
 #
 #   PYTHON          the interpreter to use; looked for when empty
@@ -13,7 +13,10 @@ readonly TORCH=2.13.0
 readonly APT_PACKAGES=(libnuma1 bpftrace gcc libc6-dev openssl)
 # Programs that tests start by themselves. Installed, these would make users and start services.
 readonly UNPACKED_PACKAGES=(prometheus prometheus-alertmanager haproxy liblua5.3-0 libopentracing1 libopentracing-c-wrapper0)
-readonly UNPACKED=build/unpacked
+readonly UNPACKED=build/unpacked BOARDS=build/boards
+# The same rules must hold on Prometheus 3, which Debian's next release has.
+readonly NEWER_PACKAGES=(prometheus promtool prometheus-alertmanager)
+readonly DEBIAN_KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
 
 say() { printf '[kvtide] %s\n' "$*"; }
 die() {
@@ -75,10 +78,45 @@ apt_unpack() {
     done
 }
 
+# Lays packages of Debian's next release under build/, beside the others. Its list is kept apart from the machine's, so
+# that nothing installed can be upgraded by it. Where it can't be had, the tests that need it say so and are skipped.
+newer_unpack() {
+    local home=$PWD/$UNPACKED/newer.apt new=$PWD/$UNPACKED/newer.new package
+    rm -rf "$home" "$new"
+    mkdir -p "$home/lists/partial" "$home/archives/partial" "$new"
+    echo "deb [signed-by=$DEBIAN_KEYS] http://deb.debian.org/debian testing main" >"$home/sources.list"
+    : >"$home/status"
+    cat >"$home/apt.conf" <<CONF
+Dir::State "$home";
+Dir::State::status "$home/status";
+Dir::Cache "$home";
+Dir::Etc::sourcelist "$home/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+APT::Sandbox::User "root";
+CONF
+    # Each may fail, as nothing else here may: a caller that goes on after a failure gets no help from `set -e`.
+    APT_CONFIG=$home/apt.conf apt-get -qq update || return
+    (cd "$home" && APT_CONFIG=$home/apt.conf apt-get -qq download "${NEWER_PACKAGES[@]}") || return
+    for package in "$home"/*.deb; do
+        dpkg -x "$package" "$new" || return
+    done
+    # They are built for another release: whether they run here is tried.
+    "$new/usr/bin/promtool" --version >/dev/null || return
+    "$new/usr/bin/amtool" --version >/dev/null || return
+    rm -rf "$home"
+    mv "$new" "$UNPACKED/newer"
+}
+
+newer() {
+    [[ ! -d $UNPACKED/newer && -e $DEBIAN_KEYS ]] || return 0
+    newer_unpack || say "no Prometheus 3 here: what is tested with it is skipped"
+}
+
 packages() {
     if command -v apt-get >/dev/null; then
         step "Debian packages: ${APT_PACKAGES[*]}" /var/cache/apt apt_install "${APT_PACKAGES[@]}"
         step "Debian packages, unpacked: ${UNPACKED_PACKAGES[*]}" "$UNPACKED" apt_unpack "${UNPACKED_PACKAGES[@]}"
+        step "Debian's next release, unpacked: ${NEWER_PACKAGES[*]}" "$UNPACKED" newer
     else
         say "no apt-get here: make sure that ${APT_PACKAGES[*]} ${UNPACKED_PACKAGES[*]} (Debian's names) are installed"
     fi
@@ -143,7 +181,7 @@ agent() {
     make_venv "$AGENT"
     step "agent environment: installing kvtide and its tools (10-30 s)" "$AGENT" pip_agent
 }
-pip_agent() { pip_in "$AGENT" agent hatchling editables && own "$AGENT" agent -e '.[agent,dashboards,dev]'; }
+pip_agent() { pip_in "$AGENT" agent hatchling editables && own "$AGENT" agent -e '.[agent,dashboards,report,dev]'; }
 
 engine() {
     make_venv "$ENGINE"
@@ -162,7 +200,23 @@ pip_plugins() {
         own "$ENGINE" engine --no-deps --force-reinstall ./tests/bed/leak_plugin
 }
 
+# What `make boards` draws with: a browser, node, and Grafana's published components as the lock file has them.
+boards() {
+    local missing=()
+    command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
+    command -v chromium >/dev/null || missing+=(chromium)
+    if ((${#missing[@]})); then
+        command -v apt-get >/dev/null || die "no apt-get here: install ${missing[*]} (Debian's names)"
+        step "Debian packages: ${missing[*]}" /var/cache/apt apt_install "${missing[@]}"
+    fi
+    mkdir -p "$BOARDS"
+    cp tests/bed/boards/web/package.json tests/bed/boards/web/package-lock.json "$BOARDS"
+    step "Grafana's components: npm ci (0.5 GB, 1-3 min)" "$BOARDS" npm_boards
+}
+npm_boards() { (cd "$BOARDS" && npm ci --no-audit --no-fund --loglevel=error); }
+
 case ${1-} in
-packages | agent | engine | plugins) "$1" ;;
-*) die "usage: setup.sh packages|agent|engine|plugins" ;;
+packages | agent | engine | plugins | boards) "$1" ;;
+*) die "usage: setup.sh packages|agent|engine|plugins|boards" ;;
 esac

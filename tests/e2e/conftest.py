@@ -52,7 +52,8 @@ def rig(standing: Rig) -> Rig:
 def standing(folder: Path) -> Iterator[Rig]:
     """The same for the whole run, as the last test has left it."""
     agent = AgentProcess(folder)
-    env = {**agent.engine_env(), **leak_env(folder / "leak")}
+    # The agent observes; only what a test orders as a person is done.
+    env = {**agent.engine_env(), **leak_env(folder / "leak"), "KVTIDE_LEVERS": "reclaim_orphans"}
     with EngineServer(folder / "engine.log", num_blocks=BLOCKS, env=env) as engine:
         rig = Rig(folder, agent, engine)
         try:

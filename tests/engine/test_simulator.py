@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.advise.measure import measure
 from agent.bundle.format import Bundle, read
 from agent.errors import ConfigError
 from agent.judge import Judge
@@ -194,3 +195,14 @@ def test_a_bad_trace_is_told_in_one_line_and_the_process_lives_on(run, tmp_path:
     assert not list(tmp_path.glob("*bad*"))
     summary, _ = run(Spec(seconds=30.0))
     assert summary.states == 30
+
+
+def test_a_watermark_keeps_blocks_free_at_admission(simulator: Simulator) -> None:
+    """What `kvtide advise` tries: with most of the pool kept free fewer requests are let in at once."""
+    load = Load(rate=6.0, prompt=800, output=100, interrupts=0.0)
+    found = {}
+    for share in (0.0, 0.6):
+        engine = Engine(blocks=400, watermark=share)
+        found[share] = measure(Spec(seconds=120.0, engine=engine, load=load), simulator)
+    assert found[0.6].use_ratio < 0.75 * found[0.0].use_ratio
+    assert found[0.6].ended > 0

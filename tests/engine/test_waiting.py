@@ -340,3 +340,35 @@ def test_what_it_keeps_is_let_go_with_the_requests() -> None:
         watched.scheduler.finish_requests(f"r{i}", RequestStatus.FINISHED_ABORTED)
     assert not watched.observer._refused
     assert not watched.observer._new
+
+
+# -- requests that get no token while others do --------------------------------------------------------------
+
+
+def silent_after(watched: Waiting, seconds: int, steps: int = 4) -> int:
+    row = WaitingRow(reasons={}, idle_steps=0, stalled_seconds=None)
+    for _ in range(seconds):
+        watched.steps(steps, seconds=0.2)
+        row = watched.look(1.0 - 0.2 * steps)
+    return row.silent
+
+
+def test_a_request_that_decodes_and_gets_no_token_is_silent_while_the_engine_steps() -> None:
+    watched = Waiting(make_scheduler())
+    watched.add(*(make_request(i, 16, max_tokens=1000) for i in range(3)))
+    assert silent_after(watched, 40) == 0, "all get tokens"
+    victim = watched.scheduler.running[1]
+    victim.next_decode_eligible_step = 10**9  # never its turn
+    assert silent_after(watched, 29) == 0
+    assert silent_after(watched, 4) == 1
+    victim.next_decode_eligible_step = 0
+    assert silent_after(watched, 1) == 0
+
+
+def test_time_in_which_the_engine_takes_no_step_makes_nobody_silent() -> None:
+    watched = Waiting(make_scheduler())
+    watched.add(make_request(0, 16, max_tokens=1000))
+    assert silent_after(watched, 2) == 0
+    for _ in range(60):
+        row = watched.look(1.0)
+    assert (row.silent, row.stalled_seconds is not None) == (0, True)

@@ -13,28 +13,41 @@ import pytest
 
 from engine_hooks import wire
 from engine_hooks.auth import Session
+from engine_hooks.levers.orders import ActionOrder, ActionResult
 from tests.unit.conftest import StartLink
 from tests.unit.support import KEY, PATIENCE, Listener, Recorder, eventually
 
 ROOT = Path(__file__).parents[2]
 
 
-def signed(session: Session, sequence: int, kind: str = "check") -> wire.SignedOrder:
-    payload = wire.encode_order(wire.Order(sequence=sequence, kind=kind))
+def signed(session: Session, sequence: int, kind: str = "check", action: ActionOrder | None = None) -> wire.SignedOrder:
+    payload = wire.encode_order(wire.Order(sequence=sequence, kind=kind, action=action))
     return wire.SignedOrder(payload=payload, mac=session.sign_order(payload))
 
 
-def test_orders_that_come_too_fast_are_ignored(listener: Listener, start_link: StartLink) -> None:
+def test_orders_that_come_too_fast_are_turned_away_and_said_to_be(listener: Listener, start_link: StartLink) -> None:
     recorder = Recorder()
     start_link(recorder)
     peer = listener.accept()
     session, _ = peer.shake_hands()
-    for number in range(1, 200):  # sent in a few milliseconds: each would wake the engine
-        peer.send(signed(session, number))
-    assert recorder.orders.get(timeout=PATIENCE).sequence == 1
+    last = 60
+    for number in range(1, last + 1):  # sent in a few milliseconds: each would wake the engine
+        action = ActionOrder(action=f"a{number}", lever="watermark", op="renew", instance="i")
+        peer.send(signed(session, number, wire.LEVER, action) if number % 2 else signed(session, number))
+    answers: list[wire.Message] = []
+    while len(answers) + recorder.orders.qsize() < last:
+        answers.append(peer.receive())
+    obeyed = [recorder.orders.get_nowait().sequence for _ in range(recorder.orders.qsize())]
+    assert obeyed[:20] == list(range(1, 21))
+    results = [answer for answer in answers if isinstance(answer, ActionResult)]
+    assert {(each.ok, each.code, each.op) for each in results} == {(False, "busy", "renew")}
+    told = {int(each.action[1:]) for each in results}
+    told |= {each.sequence for each in answers if isinstance(each, wire.OrderResult) and not each.ok}
+    assert sorted([*obeyed, *told]) == list(range(1, last + 1))
+    peer.send(signed(session, last, wire.LEVER, action))  # one that was turned away is not new
     peer.sock.close()
     listener.accept()  # it has come back, so it has read all that was sent
-    assert recorder.orders.qsize() < 40
+    assert recorder.orders.empty()
 
 
 def test_only_signed_and_new_orders_are_delivered_once(listener: Listener, start_link: StartLink) -> None:

@@ -11,7 +11,7 @@ from exporters import catalogue, docs
 from exporters.catalogue import CATALOGUE, Metric
 from exporters.collectors import COLLECTORS
 from exporters.collectors.base import Sample
-from tests.unit.builders import make_engine, make_link, make_pool, make_state
+from tests.unit.builders import make_engine, make_frontend, make_link, make_pool, make_state
 
 UNITS_IN_NAMES = ("seconds", "bytes", "ratio")
 FOREIGN_UNITS = re.compile(r"_(ms|us|millis\w*|micros\w*|minutes|hours|percent|pct|kb|mb|gb|kib|mib|gib|kilo\w*)(_|$)")
@@ -68,6 +68,14 @@ def test_every_sample_has_a_value_for_each_label_and_none_twice() -> None:
         assert all(isinstance(label, str) for label in sample.labels)
         assert isinstance(sample.value, Histogram) == (sample.metric.type == "histogram")
     assert len(values(samples)) == len(samples)
+
+
+def test_what_hooks_caught_around_an_engine_is_told_by_role() -> None:
+    raised = {"hook_errors": {"tenant": 3}, "hooks_off": {"tenant": "ValueError: no"}}
+    servers = (make_frontend(**raised), make_frontend(rank=1, **raised))
+    found = values(collected(make_engine(members=servers)))
+    assert found["kvtide_hook_errors_total", ("m", "frontend/tenant")] == 6
+    assert found["kvtide_hooks_off", ("m",)] == 3
 
 
 def test_numbers_come_out_as_they_went_in() -> None:

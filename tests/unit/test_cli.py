@@ -93,7 +93,7 @@ def test_a_socket_path_that_is_too_long(config_file: Path) -> None:
 def test_an_unknown_key(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("htpp: {}\n")
-    keys = "link, http, sources, recorder, balancer, policy, gone_after_periods"
+    keys = "link, http, sources, recorder, balancer, supervisor, policy, gone_after_periods"
     assert refused(2, "agent", "--config", path) == f"{path}: unknown key htpp; allowed here: {keys}"
 
 

@@ -13,6 +13,8 @@ from agent.verdicts import DETECTORS, NODE_DETECTORS
 from bench.corpus.catalogue import recipes, scenarios
 from bench.corpus.clock import DAY, Clock
 from bench.corpus.engine import Engine
+from bench.corpus.host import GIB, Cgroup, Process
+from bench.corpus.pressure import overload
 from bench.corpus.report import report
 from bench.corpus.requests import Tenant
 from bench.corpus.scenario import Recipe, Scenario
@@ -106,3 +108,31 @@ def test_the_made_up_engine_keeps_its_books() -> None:
         preempted = engine.preempted
     assert preempted > 0
     assert engine.waiting
+
+
+def test_a_made_up_group_counts_shared_memory_as_the_kernel_does() -> None:
+    rng = Random(2)
+    process = Process(rng, "m", "core", 7, base=2 * GIB)
+    group = Cgroup(rng, "m", [process], 40 * GIB)
+    for tick in Clock(rng, 30.0, 5.0, quiet=True):
+        process.state(tick)
+        group.more = 8 * GIB if tick.t > 10 else 0
+        state = group.state(tick)
+        assert state.parts is not None
+        assert state.parts["anon"] == process.anonymous
+        assert state.parts["anon"] + state.parts["file"] == state.current_bytes
+        assert state.parts["shmem"] == group.more
+
+
+def test_an_overload_waits_for_memory_and_not_for_a_slot() -> None:
+    """Behind slots that are all taken a queue is no pressure on memory, and a label would be wrong."""
+    made = overload(Random(0))
+    (label,) = made.labels
+    refused = {False: 0, True: 0}
+    for state in made.states:
+        (engine,) = state.engines
+        row = engine.detail.allocation if engine.detail else None
+        if row is not None and not label.onset <= state.monotonic < label.onset + label.due_seconds:
+            refused[state.monotonic >= label.onset] += bool(row.waiting_refused)
+    assert refused[True] > 0
+    assert refused[False] == 0

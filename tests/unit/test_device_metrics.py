@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from agent.sources.device.names import OTHER, THROTTLE_REASONS
 from agent.sources.device.state import FIELDS, FIELDS_OF_INSTANCES, GpuMemory, GpuState, Xid
-from exporters.collectors.device import collect
+from exporters.collectors.device import collect, collect_detail
 from tests.unit.builders import MIB, make_state
 from tests.unit.node_builders import make_devices, make_gpu
 
 
 def series(*gpus: GpuState) -> dict[tuple[str, ...], float]:
-    samples = list(collect(make_state(device=make_devices(*gpus))))
+    state = make_state(device=make_devices(*gpus))
+    samples = [*collect(state), *collect_detail(state)]
     found = {(sample.metric.name, *sample.labels): sample.value for sample in samples}
     assert len(found) == len(samples)
     return found
@@ -100,4 +101,5 @@ def test_codes_beyond_the_bound_are_one_series() -> None:
 
 
 def test_without_the_source_there_is_nothing() -> None:
-    assert list(collect(make_state(device=None))) == []
+    state = make_state(device=None)
+    assert [*collect(state), *collect_detail(state)] == []

@@ -22,6 +22,7 @@ def judge(policy: Policy = DEFAULT, **changes: Any) -> Finding | None:
     "quiet",
     [
         {"taken_per_minute": 90_000.0, "prefix_hit_ratio": 0.0, "rebuild_evicted_ratio": 0.02},  # nobody comes back
+        {"rebuild_evicted_ratio": 0.68, "prefix_hit_ratio": 0.85},  # of the little that the cache doesn't serve
         {"rebuild_ratio": 0.4, "preempted_per_minute": 9.0},  # may all be preemptions
         {"rebuild_ratio": 0.4, "rebuild_evicted_ratio": 0.1, "preempted_per_minute": 0.0},
         {"prefix_hit_times": 0.3, "prefix_hit_ratio": 0.2, "use_ratio": 0.95},  # nobody feels it
@@ -46,6 +47,11 @@ def test_it_says_what_it_costs_and_who_has_grown() -> None:
     finding = judge(rebuild_ratio=0.2, preempted_per_minute=0.0)
     assert finding is not None
     assert finding.sentence.endswith("20% of all prompt work is done again for that.")
+
+
+def test_the_textbook_asks_for_prefill_alone() -> None:
+    assert judge(TEXTBOOK, rebuild_evicted_ratio=0.68, prefix_hit_ratio=0.85) is not None
+    assert judge(rebuild_evicted_ratio=0.68, prefix_hit_ratio=0.7) is not None
 
 
 def test_it_pages_by_the_textbook_alone() -> None:

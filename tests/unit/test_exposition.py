@@ -1,6 +1,6 @@
-"""The bytes of /metrics: compared with a golden file, rendered once per state, and safe for any label.
+"""The bytes of /metrics and /metrics/detail: compared with golden files, rendered once per state, safe for any label.
 
-``python -m tests.unit.test_exposition`` writes the golden file anew.
+``python -m tests.unit.test_exposition`` writes the golden files anew.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ from exporters.text import Text
 from tests.unit.builders import make_detail, make_engine, make_state
 from tests.unit.details import make_histogram, make_work
 
-GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
+GOLDEN = {
+    detail: Path(__file__).parent / "golden" / name
+    for detail, name in ((False, "metrics.txt"), (True, "metrics-detail.txt"))
+}
 
 
 def parsed(text: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -41,23 +44,27 @@ def parsed(text: bytes) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     return found
 
 
-def test_the_text_is_the_golden_one() -> None:
-    assert Exposition().render(make_state(), compressed=False) == GOLDEN.read_bytes()
+@pytest.mark.parametrize("detail", GOLDEN)
+def test_the_text_is_the_golden_one(detail: bool) -> None:
+    assert Exposition(detail=detail).render(make_state(), compressed=False) == GOLDEN[detail].read_bytes()
 
 
-def test_a_parser_reads_every_family_with_its_type_and_help() -> None:
-    families = {family.name: family for family in text_string_to_metric_families(GOLDEN.read_text())}
-    assert set(families) == {metric.name.removesuffix("_total") for metric in CATALOGUE}
-    for metric in CATALOGUE:
+@pytest.mark.parametrize("detail", GOLDEN)
+def test_a_parser_reads_every_family_with_its_type_and_help(detail: bool) -> None:
+    families = {family.name: family for family in text_string_to_metric_families(GOLDEN[detail].read_text())}
+    here = [metric for metric in CATALOGUE if metric.detail is detail]
+    assert set(families) == {metric.name.removesuffix("_total") for metric in here}
+    for metric in here:
         family = families[metric.name.removesuffix("_total")]
         assert (family.type, family.documentation) == (metric.type, metric.help)
         parts = ("_bucket", "_count", "_sum") if metric.type == "histogram" else ("",)
         assert {sample.name for sample in family.samples} == {metric.name + part for part in parts}
 
 
-def test_families_come_in_the_catalogues_order() -> None:
-    helps = [line.split()[2] for line in GOLDEN.read_text().splitlines() if line.startswith("# HELP")]
-    assert helps == [metric.name for metric in CATALOGUE]
+@pytest.mark.parametrize("detail", GOLDEN)
+def test_families_come_in_the_catalogues_order(detail: bool) -> None:
+    helps = [line.split()[2] for line in GOLDEN[detail].read_text().splitlines() if line.startswith("# HELP")]
+    assert helps == [metric.name for metric in CATALOGUE if metric.detail is detail]
 
 
 def test_one_state_is_rendered_once() -> None:
@@ -116,10 +123,11 @@ def theirs(samples: list[Sample]) -> bytes:
     return generate_latest(registry)
 
 
-def test_prometheus_client_says_the_same() -> None:
+@pytest.mark.parametrize("detail", GOLDEN)
+def test_prometheus_client_says_the_same(detail: bool) -> None:
     state = make_state()
-    samples = [sample for collect in COLLECTORS for sample in collect(state)]
-    assert parsed(Exposition().render(state, compressed=False)) == parsed(theirs(samples))
+    samples = [sample for collect in COLLECTORS for sample in collect(state) if sample.metric.detail is detail]
+    assert parsed(Exposition(detail=detail).render(state, compressed=False)) == parsed(theirs(samples))
 
 
 @given(st.lists(st.tuples(_TEXT, _TEXT, st.floats(allow_nan=False)), max_size=4, unique_by=lambda row: row[:2]))
@@ -129,7 +137,8 @@ def test_prometheus_client_says_the_same_of_any_labels_and_values(rows: list[tup
         Sample(catalogue.TENANT_IDLE, row[:2], Histogram(bounds=(0.5, 1e-7 + 1), counts=(1, 0, 7), sum=row[2]))
         for row in rows
     ]
-    assert parsed(Text().of(samples).encode()) == parsed(theirs(samples))
+    both = Text().of(samples) + Text(detail=True).of(samples)
+    assert parsed(both.encode()) == parsed(theirs(samples))
 
 
 def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
@@ -145,7 +154,8 @@ def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
 
 
 if __name__ == "__main__":
-    GOLDEN.write_bytes(Exposition().render(make_state(), compressed=False))
+    for page, file in GOLDEN.items():
+        file.write_bytes(Exposition(detail=page).render(make_state(), compressed=False))
 
 
 def test_what_was_written_before_changes_nothing() -> None:

@@ -48,7 +48,7 @@ def test_rates_are_a_second_and_forecasts_have_their_ends() -> None:
 
 
 def test_the_rest_of_the_node_likewise() -> None:
-    found = values(signals_around.collect)
+    found = values(signals_around.collect) | values(signals_around.collect_detail)
     expected = {
         ("tenant_pool_growth_per_second", "m", "acme"): 0.012 / 60,
         ("tenant_requests_per_second", "m", "acme"): 1.5,
@@ -63,7 +63,8 @@ def test_the_rest_of_the_node_likewise() -> None:
 def test_what_is_not_known_makes_no_sample() -> None:
     bare = EngineSignals(engine="m", instance="i1", hooked=True, age_seconds=1.0, settled=False)
     assert values(signals.collect, judgement=make_judgement(signals=NodeSignals(engines=(bare,)))) == {}
-    for collect in (signals.collect, signals_around.collect, scores.collect, verdicts.collect):
+    around = (signals_around.collect, signals_around.collect_detail)
+    for collect in (signals.collect, *around, scores.collect, verdicts.collect):
         assert values(collect, judgement=None) == {}
     assert values(recorder.collect, recorder=None, judge_errors={}) == {}
 

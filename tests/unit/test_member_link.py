@@ -14,7 +14,7 @@ import pytest
 from engine_hooks import member_link, wire
 from engine_hooks.auth import Session
 from engine_hooks.frontend import member as frontend
-from engine_hooks.guard import ERROR_LIMIT
+from engine_hooks.guard import ERROR_LIMIT, Guard, told
 from engine_hooks.identity import Identity
 from engine_hooks.member_link import MemberLink, attach, call_after, detach, member_of, resident_bytes
 from engine_hooks.members import FrontendRow, MemberReport, WorkerRow
@@ -124,6 +124,25 @@ def test_a_reader_that_keeps_raising_is_switched_off(
     eventually(lambda: "member" in link._guard.off)
     assert calls == ERROR_LIMIT
     assert link._link.up, "the link stays: the process lives"
+    while not (report := hear(peer)).off:
+        assert report.worker is None
+    assert (report.errors, report.off) == ({"member": ERROR_LIMIT}, {"member": "RuntimeError: planted"})
+    detach(owner)
+
+
+def test_it_tells_what_hooks_of_its_process_have_caught(listener: Listener, settings: Any) -> None:
+    owner, guard = Owner(), Guard()
+    guard.note("tenant", ValueError("a header"))
+    identity = Identity.of_member(parallel(), settings, "frontend", 0, 0)
+    attach(owner, MemberLink(owner, identity, settings, lambda: None, guards=(guard,)))
+    peer = listener.accept()
+    peer.shake_hands()
+    assert (hear(peer).errors, hear(peer).off) == ({"tenant": 1}, {})
+    guard.note("tenant", ValueError("another"))
+    assert hear(peer).errors == {"tenant": 2}
+    assert told((guard, guard), 1)[0] == {"tenant": 4}
+    guard.note("admission", ValueError("one name too many"))
+    assert told((guard,), 1)[0] == {"tenant": 2}
     detach(owner)
 
 

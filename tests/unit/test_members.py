@@ -16,6 +16,7 @@ from agent.faces import status
 from agent.members import MAX_MEMBERS
 from agent.state import EngineState, MemberState
 from engine_hooks.auth import PeerCredentials, Session
+from engine_hooks.levers.orders import LeverRow
 from engine_hooks.members import FrontendRow, MemberReport, WorkerRow
 from engine_hooks.wire import Banner, Challenge, Heartbeat, WireError, decode, encode
 from engine_hooks.wire_types import Message
@@ -355,3 +356,19 @@ def test_the_kernel_tells_the_agents_view_of_a_pid(tmp_path: Path) -> None:
                 peer.send(b"x")
         finally:
             child.wait(20.0)
+
+
+def test_an_engine_without_a_python_api_server_says_that_nobody_has_its_lever() -> None:
+    node, rows = Node(), (LeverRow(lever="enforce_admission", ok=True),)
+    node.core(levers=rows)
+    node.core("second", index=1, pid=11, levers=rows)  # API servers are joined to the first rank
+    node.core("other", engine_id="e2", pid=12)  # one that obeys nobody
+    found = {name: {row.lever: row.ok for row in engine.levers} for name, engine in node.engines().items()}
+    assert found == {
+        "core": {"enforce_admission": True, "admission": False},
+        "second": {"enforce_admission": True},
+        "other": {},
+    }
+    assert "enforce_admission" in node.engines()["core"].levers[-1].reason
+    node.server("api")
+    assert node.engines()["core"].levers == rows

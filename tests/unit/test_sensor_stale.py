@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.state import AgentState, Verdict
-from tests.unit.builders import make_hooks
+from tests.unit.builders import make_hooks, make_worker
 from tests.unit.node_builders import make_source
 from tests.unit.timeline import UNIX, engine, page, state, times, watch
 from tests.unit.told import Told, told_tiers
@@ -75,6 +75,13 @@ def test_a_hook_that_is_switched_off_is_only_noted() -> None:
     assert found.tier == "note"
     assert "1 hook in engine m is switched off after errors (step: ValueError: boom)" in found.sentence
     assert verdict(engines=(engine(hooks=make_hooks(off={})),)) is None
+
+
+def test_a_hook_that_is_off_in_a_worker_is_noted_too() -> None:
+    worker = make_worker(hooks_off={"memory": "ValueError: boom"})
+    found = verdict(engines=(engine(hooks=make_hooks(off={}), members=(worker,)),))
+    assert found is not None
+    assert "1 hook in engine m is switched off after errors (worker/1 memory: ValueError: boom)" in found.sentence
 
 
 def test_a_sensor_that_restarts_tells_nobody() -> None:

@@ -26,6 +26,7 @@ def judge(*tenants: TenantSignals, harm: bool = True, policy: Policy = DEFAULT) 
 
 
 GROWN = {"share_ratio": 0.6, "share_times": 3.0, "requests_times": 4.0}
+REQUESTS = {"requests_per_minute": 30.0, "requests_times": 3.5}
 SUFFERS = tenant("small", waiting=3)
 
 
@@ -37,12 +38,24 @@ SUFFERS = tenant("small", waiting=3)
         ((tenant(**GROWN | {"waiting": 9}),), True),  # it is alone
         ((tenant(share_ratio=0.29, share_times=9.0), SUFFERS), True),  # a small one
         ((tenant(share_ratio=0.7, share_times=1.2), SUFFERS), True),  # it has always been large
+        ((tenant(**GROWN), tenant("small", waiting=3, share_ratio=0.3, share_times=2.6, **REQUESTS)), True),
         ((tenant("none", **GROWN), SUFFERS), True),  # no tenant
         ((tenant("other", **GROWN), SUFFERS), True),
         ((tenant(quota_ratio=0.79),), False),
         ((tenant(session_median_seconds=7200.0),), True),
     ],
-    ids=["no harm", "no other waits", "alone", "small", "large as ever", "unmarked", "folded", "quota", "sessions"],
+    ids=[
+        "no harm",
+        "no other waits",
+        "alone",
+        "small",
+        "large as ever",
+        "all have more",
+        "unmarked",
+        "folded",
+        "quota",
+        "sessions",
+    ],
 )
 def test_it_is_quiet(tenants: tuple[TenantSignals, ...], harm: bool) -> None:
     assert judge(*tenants, harm=harm) == {}
@@ -59,6 +72,13 @@ def test_it_says_who_and_what_others_feel() -> None:
     assert found[subject].tier == "warn"
     assert found[subject].evidence["others_waiting_requests"] == 3
     assert "429" in found[subject].remedy
+
+
+def test_one_of_two_things_that_all_have_more_of_is_not_told_of() -> None:
+    more = tenant("small", waiting=3, share_ratio=0.2, share_times=1.0, **REQUESTS)
+    (finding,) = judge(tenant(**GROWN), more).values()
+    assert "3.0 times its usual share, while" in finding.sentence
+    assert "requests_times" not in finding.evidence
 
 
 def test_before_anything_is_usual_it_is_one_that_sends_far_more_than_all_others() -> None:

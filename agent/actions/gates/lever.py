@@ -40,8 +40,13 @@ FAMILIES: Mapping[str, str] = {
 def unsupported(question: Question) -> Refusal | None:
     """Each process says what it has, and what it may."""
     plan, known = question.plan, all_processes(question.state)
+    if question.own is not None:
+        return refuse("unsupported", question.own) if question.own else None
     if not plan.targets:
-        return refuse("unsupported", f"no process of {plan.subject.engine} has the lever {plan.lever}")
+        engine = question.engine
+        said = (row.reason for row in (engine.levers if engine is not None else ()) if row.lever == plan.lever)
+        why = next(said, "") or f"no process of {plan.subject.engine} has the lever {plan.lever}"
+        return refuse("unsupported", why)
     for target in plan.targets:
         process = known.get(target)
         if process is None or not process.up:

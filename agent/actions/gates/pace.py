@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent.actions.gates.question import Question, refuse
+from agent.actions.own import WEIGHT
 from agent.actions.types import LIVE_PHASES, Action, Refusal
 from agent.policy.types import Policy
 from agent.units import human_seconds
@@ -57,6 +58,27 @@ def cooldown(question: Question) -> Refusal | None:
     return refuse("cooldown", f"{plan.lever} was pulled here {passed} ago, {human_seconds(limit)} must pass")
 
 
+def restarts(question: Question) -> Refusal | None:
+    """Restarting again and again mends nothing: a loop ends here, and a person looks."""
+    plan, limit = question.plan, question.policy.actions.restarts_per_hour
+    if plan.lever != "restart":
+        return None
+    used = [
+        each
+        for each in question.done
+        if each.plan.lever == plan.lever
+        and each.plan.subject.engine == plan.subject.engine
+        and each.mode == "enforce"
+        and each.phase != "refused"
+        and question.now - each.at < HOUR
+        and each.at > question.budget_since
+    ]
+    if len(used) < limit:
+        return None
+    name = plan.subject.engine
+    return refuse("budget", f"{name} was restarted {len(used)} times within an hour (actions.restarts_per_hour)")
+
+
 def budget(question: Question) -> Refusal | None:
     """The hour's actions."""
     if budget_left(question.done, question.policy, question.now, question.budget_since) > 0:
@@ -67,8 +89,11 @@ def budget(question: Question) -> Refusal | None:
 def budget_left(done: Sequence[Action], policy: Policy, now: float, since: float) -> int:
     """Return how many actions are left of this hour's: what was done in earnest, and not refused by the engine.
 
-    A clock that was set back makes nothing forgotten.
+    A clock that was set back makes nothing forgotten. Weights have a pace of their own.
     """
     begin = max(now - HOUR, since)
-    used = sum(each.mode == "enforce" and each.phase != "refused" and each.at > begin for each in done)
+    used = sum(
+        each.mode == "enforce" and each.phase != "refused" and each.at > begin and each.plan.lever != WEIGHT
+        for each in done
+    )
     return max(0, policy.actions.budget_per_hour - used)

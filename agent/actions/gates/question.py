@@ -19,6 +19,7 @@ class Question:
     ``recent``: actions of the last hour and all that have not ended. ``budget_since``: what was done before does not
     count, for a person has closed the breaker since. ``off``: why nothing may be done, empty where it may.
     ``yields``: why by engine, ``""`` for all of them. ``fleet``: the share of nodes by kind; None: there is no word.
+    ``own``: of a lever that no process is asked for, why it can't be pulled here, empty where it can; else None.
     """
 
     plan: Plan
@@ -37,6 +38,7 @@ class Question:
     fleet: Mapping[str, float] | None = None
     vetoes: Sequence[Veto] = ()
     by_person: bool = False
+    own: str | None = None
 
     @property
     def engine(self) -> EngineState | None:

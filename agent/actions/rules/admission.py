@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.actions.measure import measured
 from agent.actions.processes import targets_of
 from agent.actions.rules.base import Case
 from agent.actions.types import Plan
@@ -68,6 +69,8 @@ class Shed:
         rules: dict[str, Argument] = {long: admission.over_long_tokens, "retry_after": admission.retry_after_seconds}
         if lever == FRONT:
             rules["batch_prompt"] = admission.batch_path_tokens
+            if (use := measured("use_ratio", case.state, case.subject)) is not None:
+                rules["pressure"] = round(100 * min(1.0, use))  # for the ladder of models, where there is one
         if long in now:
             if not _emergency(case):
                 return None

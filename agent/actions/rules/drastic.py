@@ -40,4 +40,6 @@ class Restart:
         """Return the plan; None where it may yet end by itself."""
         if case.verdict.tier != "page":
             return None
-        return case.plan("restart", "restart", {}, expected=None, undo="Nothing to take back.")
+        stalled = case.verdict.evidence.get("stalled_seconds")
+        expected = None if not stalled else case.expect("stalled_seconds", "down", 0.5 * stalled)
+        return case.plan("restart", "restart", {}, expected=expected, undo="Nothing to take back.")

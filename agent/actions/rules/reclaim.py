@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.actions.measure import orphaned_aged
+from agent.actions.measure import measured, orphaned_aged
 from agent.actions.rules.base import Case
 from agent.actions.types import Plan
 from agent.policy.actions import Rung
@@ -64,13 +64,17 @@ class EndZombies:
     """Requests that decode and get no token are ended, with an answer to their clients."""
 
     rung: Rung = "end_zombies"
-    kinds = frozenset({"spec_residue"})
+    kinds = frozenset({"spec_residue", "kv_stall", "kv_pressure", "preemption_thrash"})
 
     def plan(self, case: Case) -> Plan | None:
-        """Return the plan; None where none is stuck."""
-        stuck = case.verdict.evidence.get("stuck_requests")
-        if not stuck:
+        """Return the plan; None where none is stuck in a draft, and none that decodes has been silent for so long.
+
+        What a zombie holds comes back only by its end: where the pool is short or nothing moves, it is looked for.
+        """
+        signal = "stuck_requests" if case.verdict.kind == "spec_residue" else "silent_requests"
+        found = case.verdict.evidence.get(signal) or measured(signal, case.state, case.subject)
+        if not found:
             return None
-        expected = case.expect("stuck_requests", "down", 1.0)
+        expected = case.expect(signal, "down", 1.0)
         undo = "Nothing to take back: they have ended."
         return case.plan("end_zombies", "end_zombies", {"seconds": SILENT_SECONDS}, expected=expected, undo=undo)

@@ -6,10 +6,10 @@ from typing import Any
 
 from engine_hooks.core.levers.arguments import need, only
 from engine_hooks.core.levers.context import LeverContext
+from engine_hooks.core.silence import PERIOD, SILENT_SECONDS, Silence
 from engine_hooks.levers.base import Done, RefusedError, number, whole
 from engine_hooks.levers.orders import Arguments
 
-PERIOD = 1.0
 MOST = 1024
 
 
@@ -33,8 +33,7 @@ class EndZombies:
         self._clock = context.clock
         self._watches = context.allows(self.NAME)
         self._next = 0.0
-        self._looked: float | None = None
-        self._seen: dict[str, tuple[Any, int, float]] = {}  # request, tokens, seconds of steps without a new one
+        self._silence = Silence()
         if self._watches:
             context.before_step.add(self.NAME, self._look)
 
@@ -49,7 +48,7 @@ class EndZombies:
         ended = self._scheduler.finish_requests([r.request_id for r in zombies], self._aborted)
         self._engine._send_abort_outputs(ended)
         for request in zombies:
-            self._seen.pop(request.request_id, None)
+            self._silence.forget(request)
         after = int(self._view.pool.get_num_free_blocks())
         return Done({"requests": len(zombies), "before_free_blocks": before, "after_free_blocks": after})
 
@@ -57,34 +56,16 @@ class EndZombies:
         now = self._clock()
         if now < self._next:
             return
-        # What a single step takes beyond two periods is the step's, not the requests' fault.
-        passed = 0.0 if self._looked is None else min(now - self._looked, 2 * PERIOD)
-        self._next, self._looked = now + PERIOD, now
-        seen: dict[str, tuple[Any, int, float]] = {}
-        for request in self._scheduler.running:
-            known = self._seen.get(request.request_id)
-            tokens = request.num_output_tokens
-            same = known is not None and known[0] is request and known[1] == tokens and _decodes(request)
-            seen[request.request_id] = (request, tokens, known[2] + passed if known is not None and same else 0.0)
-        self._seen = seen
+        self._next = now + PERIOD
+        self._silence.look(self._scheduler.running, now)
 
     def _zombies(self, arguments: Arguments) -> list[Any]:
         only(arguments, "seconds", "requests")
-        seconds = number(arguments, "seconds", 5.0, 86_400.0, 30.0)
+        seconds = number(arguments, "seconds", 5.0, 86_400.0, SILENT_SECONDS)
         most = whole(arguments, "requests", 1, MOST, MOST)
         if not self._watches:
             raise RefusedError("nothing", "requests are watched only where KVTIDE_LEVERS lists this lever")
-        running = set(map(id, self._scheduler.running))
-        found = [
-            (idle, request)
-            for request, tokens, idle in self._seen.values()
-            if idle >= seconds and id(request) in running and request.num_output_tokens == tokens
-        ]
+        found = self._silence.longer_than(seconds, self._scheduler.running)
         if not found:
             raise RefusedError("nothing", f"no request that decodes has been without a token for {seconds:g} s")
-        found.sort(key=lambda one: -one[0])
-        return [request for _idle, request in found[:most]]
-
-
-def _decodes(request: Any) -> bool:
-    return bool(request.num_computed_tokens >= request.num_prompt_tokens)
+        return found[:most]

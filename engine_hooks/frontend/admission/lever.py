@@ -18,6 +18,7 @@ class Admission:
     """
 
     NAME = "admission"
+    REPLACES = True  # requests come on another thread: none may find the gate open while rules are changed
 
     def __init__(self, gate: Gate, pool: Pool | None, open_table: Callable[[], Table], reason: str = "") -> None:
         if reason:

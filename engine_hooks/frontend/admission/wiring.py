@@ -24,6 +24,12 @@ _NOT_HTTP = ("vllm.entrypoints.grpc_server", "vllm.entrypoints.launchers.grpc_se
 
 
 _gates: list[Gate] = []  # one environment, one gate
+_guard = Guard()
+
+
+def guard_of_process() -> Guard:
+    """Return what catches the exceptions of our hooks in an API server, and counts them for its reports."""
+    return _guard
 
 
 def gate_of_process(settings: TenantSettings) -> Gate:
@@ -56,8 +62,7 @@ def open_desk(gate: Gate, async_llm: Any, *, instance: str, settings: Settings, 
         return Admission(gate, gate.pool, open_table, _why_not())
 
     levers, unsupported = build([(Admission.NAME, make)])
-    guard = Guard()
-    return LeverDesk(instance, levers, unsupported=unsupported, allowed=settings.levers, guard=guard)
+    return LeverDesk(instance, levers, unsupported=unsupported, allowed=settings.levers, guard=guard_of_process())
 
 
 def pool_of(async_llm: Any) -> Pool | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from engine_hooks.core.levers.knobs import Knob
+from engine_hooks.core.levers.pause import Pause
+from engine_hooks.levers.desk import build
 from tests.engine.levers.remembering import Play, picture
 
 MakePlay = Callable[..., Play]
@@ -212,6 +215,16 @@ def test_a_pause_of_somebody_else_is_neither_taken_nor_ended(play: MakePlay) -> 
     game.scheduler.set_pause_state(states.PAUSED_NEW)  # a person, by the route of vLLM
     assert game.order("pause", "undo", action).effect["resumed"] == 0
     assert game.scheduler.pause_state == states.PAUSED_NEW
+
+
+def test_ranks_that_step_together_are_not_paused_one_by_one(play: MakePlay) -> None:
+    scheduler = play().scheduler
+    together: Any = SimpleNamespace(scheduler=scheduler, engine=SimpleNamespace(dp_group=1), view=None, guard=None)
+    levers, unsupported = build([("pause", lambda: Pause(together))])
+    assert levers == {}
+    assert "step together" in unsupported["pause"]
+    alone: Any = SimpleNamespace(scheduler=scheduler, engine=SimpleNamespace(), view=None, guard=None)
+    assert build([("pause", lambda: Pause(alone))])[1] == {}
 
 
 def test_two_levers_on_one_number_end_in_any_order() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
 from engine_hooks.levers.base import RefusedError
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import policy, short
+from tests.unit.details import make_detail, make_leak
+from tests.unit.support import eventually_async
 
 
 async def test_a_verdict_that_stands_pulls_the_mildest_lever(make_rig: MakeRig) -> None:
@@ -116,6 +121,18 @@ async def test_dry_run_sends_nothing_but_try(make_rig: MakeRig) -> None:
     assert rig.done[0].outcomes[0].effect == {"before": 0, "after": 50}
 
 
+async def test_a_dry_run_that_is_not_answered_has_failed_and_opens_no_breaker(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(mode="dry-run", answer_seconds=0.2, breaker_failures=1, ladder=["watermark"]))
+    rig.processes[0].silent = True
+    await rig.seconds(1, short())
+    assert [(each.phase, each.reason) for each in rig.done] == [("failed", "no_answer: no answer within 0.2 s")]
+    assert not rig.actions.book.breaker.open
+    rig.processes[0].silent = False
+    rig.processes[0].levers["watermark"].fails = RefusedError("nothing", "it is as high already")
+    await rig.seconds(130, short())
+    assert rig.done[-1].phase == "refused"
+
+
 async def test_dry_run_asks_a_lever_that_is_not_allowed_and_enforce_does_not(make_rig: MakeRig) -> None:
     rig = await make_rig(policy(mode="dry-run"), allowed=())
     await rig.seconds(1, short())
@@ -133,6 +150,70 @@ async def test_stale_data_is_refused(make_rig: MakeRig, age: float | None) -> No
     await rig.look(short(), report_age_seconds=age)
     assert not rig.sent
     assert rig.refusals() == {"stale": 1}
+
+
+async def test_an_engine_that_falls_silent_is_refused_aloud(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(cooldown_seconds=5.0, ladder=["watermark"], calm_seconds=1e6))
+    await rig.seconds(1, short())
+    rig.held = 900
+    await rig.seconds(4, short())
+    rig.sent.clear()
+    # What stands there is out of sight now, and so are the numbers that plans are made of.
+    await rig.seconds(8, short(held=True), phase="silent", pool=None, report_age_seconds=7.0)
+    assert rig.refusals()["stale"] == 1
+    assert {order.op for order in rig.sent} <= {"renew"}
+    await rig.seconds(3, phase="silent", pool=None, report_age_seconds=7.0)  # nothing stands any more: nobody asks
+    assert rig.refusals()["stale"] == 1
+    await rig.seconds(1, short())  # and it is back
+    assert len(rig.done) == 2
+
+
+async def test_how_actions_ended_is_counted(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(verify_seconds=10.0, ladder=["watermark", "reclaim_orphans"], calm_seconds=1e6))
+    await rig.seconds(13, short())
+    assert [(each.lever, each.code, each.count) for each in rig.actions.state().done] == [
+        ("watermark", "did_not_help", 1)
+    ]
+
+
+@pytest.mark.parametrize(("left", "ended"), [(0, "done"), (40, "did_not_help")])
+async def test_what_has_no_way_back_is_counted_once_it_is_known(make_rig: MakeRig, left: int, ended: str) -> None:
+    rig = await make_rig(policy(verify_seconds=5.0, breaker_failures=9))
+
+    def leaked(blocks: int, at: float) -> dict[str, object]:
+        leaks = (make_leak(blocks=blocks, age_seconds=20.0 + at),) if blocks else ()
+        return {"detail": make_detail(leaks=leaks)}
+
+    verdict = short(kind="kv_orphan")
+    await rig.seconds(1, verdict, **leaked(40, 0))
+    assert rig.done[0].phase == "done"
+    assert rig.actions.state().done == ()
+    for second in range(8):
+        await rig.seconds(1, verdict, **leaked(left, 1.0 + second))
+    assert [(each.lever, each.code, each.count) for each in rig.actions.state().done] == [("reclaim_orphans", ended, 1)]
+
+
+async def test_an_order_for_which_there_were_too_many_is_given_again(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(calm_seconds=1e6, verify_seconds=1e4))
+    process = rig.processes[0]
+    link, lever = process.link, process.levers["watermark"]
+    link._allowance, link._allowed_at = -1e6, time.monotonic()  # none is left, and none comes for long
+    looking = asyncio.create_task(rig.seconds(1, short()))
+    await eventually_async(lambda: sum(order.op == "apply" for order in rig.sent) > 1)
+    assert lever.calls["apply"] == 0
+    link._allowance = 1e9
+    await looking
+    assert [(each.phase, each.outcomes[0].code) for each in rig.done] == [("in_force", "done")]
+    assert lever.calls["apply"] == 1
+    # A renewal that was turned away says nothing about the lease: it is still in force, and soon renewed.
+    link._allowance = -1e6
+    await rig.seconds(11, short())
+    link._allowance = 1e9
+    before = sum(order.op == "renew" for order in rig.sent)
+    await eventually_async(lambda: rig.actions._leases._renewed[rig.done[0].id] < rig.clock.now - 9.0)
+    await rig.seconds(2, short())
+    assert sum(order.op == "renew" for order in rig.sent) > before > 0
+    assert rig.done[0].phase == "in_force"
 
 
 async def test_an_amended_throttle_that_does_not_help_goes_back(make_rig: MakeRig) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agent.actions.executor import new_action
+from agent.actions.persons import OrderError, Persons
 from agent.policy.types import Policy
 from agent.signals.types import NodeSignals, TenantSignals
+from engine_hooks.levers.orders import LeverRow
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import Rig, Rules, policy, short
 from tests.unit.actions.test_safety import plan
@@ -30,6 +34,17 @@ async def test_all_api_servers_get_the_same_rules(make_rig: MakeRig) -> None:
     (found,) = rig.done
     assert (found.plan.lever, found.phase, found.plan.targets) == ("admission", "in_force", ("f1", "f2"))
     assert [each.desk.in_force()[0].arguments for each in rig.processes[1:]] == [{"quotas": {"acme": 250}}] * 2
+
+
+async def test_the_core_stands_in_where_no_api_server_can_be_asked(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(ladder=["quotas"]), levers={"enforce_admission": Rules("enforce_admission", "")})
+    rig.signals = TENANTS
+    missing = LeverRow(lever="admission", ok=False, reason="nobody is in front of it")
+    levers = (*rig.processes[0].desk.rows(), missing)
+    await rig.seconds(1, short(), levers=levers, members=())
+    assert [(each.plan.lever, each.phase) for each in rig.done] == [("enforce_admission", "in_force")]
+    with pytest.raises(OrderError, match="unsupported: nobody is in front of it"):
+        await Persons(rig.actions).order("admission", "m", {"shed": True}, by="ann")
 
 
 async def test_one_that_refuses_keeps_all_from_it(make_rig: MakeRig) -> None:

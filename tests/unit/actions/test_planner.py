@@ -21,7 +21,7 @@ from engine_hooks.levers.orders import LeverRow
 from tests.unit.actions.rig import policy, short
 from tests.unit.actions.test_safety import past
 from tests.unit.builders import make_engine, make_frontend, make_pool, make_silent, make_state
-from tests.unit.details import make_detail, make_leak, make_tenant
+from tests.unit.details import make_detail, make_leak, make_tenant, make_waiting
 
 PAGE = {"tier": "page"}
 
@@ -58,6 +58,7 @@ def names(*args: Any, **kwargs: Any) -> list[str]:
     return [plan.rung for plan in ladder(*args, **kwargs)]
 
 
+SILENT = make_detail(waiting=make_waiting(silent=2))
 YOUNG, AGED = make_leak(age_seconds=14.0), make_leak(age_seconds=16.0)
 SURGE = short(kind="tenant_surge", subject=Subject(scope="tenant", engine="m", tenant="acme"))
 ACME = (
@@ -92,6 +93,9 @@ HEAVY = short(kind="allocator_fragmentation", evidence={"overcommit_ratio": 1.3}
         (short(kind="spec_residue", evidence={"residue_blocks": 2.0}), {}, []),
         (short(kind="kv_stall", **PAGE), {}, ["restart"]),
         (short(kind="kv_stall"), {}, []),
+        (short(kind="kv_stall", **PAGE), {"detail": SILENT}, ["end_zombies", "restart"]),
+        (short(), {"detail": SILENT}, ["watermark", "active_cap", "end_zombies"]),
+        (short(), {"detail": make_detail()}, ["watermark", "active_cap"]),
         (short(kind="kv_over_freed", **PAGE), {}, []),
         (short(tier="note"), {}, []),
         (short(phase="suspect"), {}, []),
@@ -129,7 +133,7 @@ def test_a_throttle_is_tightened_step_by_step_to_its_floor() -> None:
 def test_shedding_adds_to_the_rules_in_force_and_ends_with_all_new_work() -> None:
     quotas = {"quotas": {"acme": 10}}
     shed = ladder(short(**PAGE), in_force("admission", **quotas))[-1]
-    assert shed.arguments == quotas | {"max_prompt": 4096, "batch_prompt": 8192, "retry_after": 10}
+    assert shed.arguments == quotas | {"max_prompt": 4096, "batch_prompt": 8192, "retry_after": 10, "pressure": 30}
     now = in_force("admission", **shed.arguments)
     assert "shed" not in names(short(**PAGE), now)
     bad = (Score(scope="engine", engine="m", gpu="", form="kvtide", value=15.0),)

@@ -97,6 +97,13 @@ STALL = short(kind="kv_stall", tier="page")
 REASON = "KVTIDE_LEVERS in the engine's environment does not list it"
 FORBIDDEN = {"levers": (LeverRow(lever="watermark", ok=False, reason=REASON),)}
 
+
+def restart(*recent: Action, own: str = "") -> Question:
+    """Whether a stalled engine whose pool is short may be restarted; ``own``: why its supervisor can't."""
+    chosen = policy(opt_in=["restart"], restarts_per_hour=2)
+    return question(plan=plan("restart"), policy=chosen, state=state(STALL, short()), recent=recent, own=own)
+
+
 # What is asked; the code that it must be refused with, or nothing. Each refusal has a twin that passes.
 CASES: dict[str, tuple[Callable[[], Question], str]] = {
     "right": (question, ""),
@@ -141,6 +148,10 @@ CASES: dict[str, tuple[Callable[[], Question], str]] = {
     "a clock set back": (lambda: question(recent=(past(ago=-500.0),)), "cooldown"),
     "a person's does not count": (lambda: question(recent=(past(ago=5.0, by="ann"),)), ""),
     "budget": (lambda: question(recent=tuple(past("trim", ago=100.0 + n) for n in range(12))), "budget"),
+    "weights are of no budget": (lambda: question(recent=tuple(past("weight", ago=100.0 + n) for n in range(40))), ""),
+    "restarted too often": (lambda: restart(*(past("restart", ago=600.0 * n) for n in (1, 2))), "budget"),
+    "restarted once": (lambda: restart(past("restart", ago=600.0), past("restart", ago=4000.0)), ""),
+    "nobody restarts it": (lambda: restart(own="nobody is named"), "unsupported"),
     "budget left": (lambda: question(recent=tuple(past("trim", ago=100.0 + n) for n in range(11))), ""),
     "an hour ago": (lambda: question(recent=tuple(past("trim", ago=3600.0 + n) for n in range(12))), ""),
     "dry runs cost nothing": (
@@ -211,7 +222,8 @@ def test_gates(name: str) -> None:
 
 
 def test_each_code_has_a_case() -> None:
-    assert {code for _, code in CASES.values()} == {*REFUSALS, ""}
+    of_weights_alone = {"share"}
+    assert {code for _, code in CASES.values()} == {*REFUSALS, ""} - of_weights_alone
 
 
 PERSONAL = {
@@ -219,6 +231,7 @@ PERSONAL = {
     "journal": "journal",
     "old picture": "stale",
     "being done": "busy",
+    "nobody restarts it": "unsupported",
     "held by another": "busy",
     "no target": "unsupported",
     "not allowed": "unsupported",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -54,6 +54,30 @@ def test_amending_puts_other_rules_in_force() -> None:
     assert run(lambda: bed.post(completion(1))).status == 429
     assert desk.execute(order("undo"), 0.0).code == "undone"
     assert run(lambda: bed.post(completion(1))).status == 200
+
+
+class Watched(Gate):
+    """Notes each value that its rules have had: a request may come at any of them."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "rules":
+            self.seen.append(value)
+        super().__setattr__(name, value)
+
+
+def test_no_request_finds_the_gate_open_while_rules_are_changed() -> None:
+    bed = Bed()
+    desk = desk_of(bed)
+    desk.execute(order("apply", shed=True), 0.0)
+    bed.gate.__class__ = Watched
+    Watched.seen.clear()
+    changed = desk.execute(order("amend", shed=True, retry_after=9), 0.0)
+    assert (changed.code, changed.in_force) == ("done", True)
+    assert [rules is not None and rules.retry_after for rules in Watched.seen] == [9]
+    refused = desk.execute(order("amend", quota=1), 0.0)  # there is no such rule: then nothing is in force any more
+    assert (refused.code, refused.in_force, Watched.seen[-1], desk.in_force()) == ("bad_argument", False, None, ())
 
 
 def test_it_says_what_is_in_flight() -> None:

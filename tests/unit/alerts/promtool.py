@@ -130,8 +130,18 @@ def verdict(
     return of(c.VERDICT, value or after(1), kind=kind, tier=tier, phase=phase, scope="engine", **labels)
 
 
-def run(folder: Path, tests: Sequence[Mapping[str, Any]], interval: int, names: Sequence[str] = RULES) -> None:
-    """Run ``tests`` on the rules of ``names`` by promtool; raises ``AssertionError`` with what it says."""
+def run(
+    folder: Path,
+    tests: Sequence[Mapping[str, Any]],
+    interval: int,
+    names: Sequence[str] = RULES,
+    *,
+    newer: bool = False,
+) -> None:
+    """Run ``tests`` on the rules of ``names`` by promtool; raises ``AssertionError`` with what it says.
+
+    ``newer``: by that of Prometheus 3.
+    """
     file = folder / "tests.yml"
     whole = {
         "rule_files": [str(BUILT / name) for name in names],
@@ -140,6 +150,10 @@ def run(folder: Path, tests: Sequence[Mapping[str, Any]], interval: int, names: 
     }
     file.write_text(yaml.safe_dump(whole, sort_keys=False, width=10_000))
     ran = subprocess.run(
-        [program("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=240, check=False
+        [program("promtool", newer=newer), "test", "rules", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

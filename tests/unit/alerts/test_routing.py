@@ -14,7 +14,7 @@ from agent.policy.types import DEFAULT
 from alerts import alertmanager, conditions, examples
 from alerts.build import BUILT
 from alerts.rule import Alert
-from tests.bed.alertmanager import program
+from tests.bed.alertmanager import NEWER, program
 
 ALERTS = [rule for group in conditions.groups(DEFAULT) for rule in group.rules if isinstance(rule, Alert)]
 CONDITIONS = {alert.condition for alert in ALERTS}
@@ -22,8 +22,12 @@ OF_ONE_ENGINE = {"instance": "a:9477", "engine": "m", "gpu": "none"}
 
 
 @pytest.mark.parametrize("name", ["alertmanager.yml", "alertmanager-examples.yml"])
-def test_amtool_accepts_it(name: str) -> None:
-    subprocess.run([program("amtool"), "check-config", str(BUILT / name)], check=True, capture_output=True, timeout=60)
+@pytest.mark.parametrize(
+    "newer", [False, pytest.param(True, marks=pytest.mark.skipif(not NEWER.exists(), reason="no newer one here"))]
+)
+def test_amtool_accepts_it(name: str, newer: bool) -> None:
+    amtool = program("amtool", newer=newer)
+    subprocess.run([amtool, "check-config", str(BUILT / name)], check=True, capture_output=True, timeout=60)
 
 
 def test_amtool_refuses_what_is_wrong(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from agent.actions.types import Refusal
 from agent.balancer.balancer import Balancer
 from agent.balancer.config import BalancerConfig
 from agent.balancer.coordinator import Coordinator, Grant
 from agent.balancer.gate import ReadinessGate
 from agent.balancer.grants import Grants
+from agent.balancer.marks import PersonMark
+from agent.balancer.moves import Decide, Move
 from agent.policy.types import DEFAULT
 from agent.signals.types import EngineSignals, Forecast, NodeSignals, Rate
 from agent.state import AgentState, Judgement
@@ -79,23 +82,63 @@ def forecast(seconds: float) -> Forecast:
     return Forecast(seconds=seconds, low=seconds * 0.8, high=seconds * 1.2, condition="if it goes on")
 
 
+class Written:
+    """A journal that writes at once, unless the test says ``fails`` or ``waits``. ``before``: of an agent before."""
+
+    def __init__(self, before: bytes | None = b"") -> None:
+        self.before = before
+        self.fails = self.waits = False
+        self.moves: list[Move] = []
+        self.waiting: list[Decide] = []
+        self.refused: list[tuple[str, str]] = []
+        self.last = b""
+
+    @property
+    def moved(self) -> list[tuple[str, int]]:
+        return [(each.engine, each.now.percent) for each in self.moves]
+
+    def begin(self, move: Move, decide: Decide) -> None:
+        if self.waits:
+            self.waiting.append(decide)
+        elif decide(not self.fails):
+            self.moves.append(move)
+
+    def refuse(self, engine: str, refusal: Refusal | None) -> None:
+        if refusal is not None:
+            self.refused.append((engine, refusal.code))
+
+    def keep(self, body: bytes) -> None:
+        self.last = body
+
+    def kept(self) -> bytes | None:
+        return self.before
+
+
 class Node:
     """A balancer with its clock. ``look`` lets ``seconds`` pass, one look a second, as the daemon does."""
 
     def __init__(
-        self, coordinator: Coordinator, *, gate: ReadinessGate | None = None, host: str = "node", **config: Any
+        self,
+        coordinator: Coordinator,
+        *,
+        gate: ReadinessGate | None = None,
+        host: str = "node",
+        moves: Written | None = None,
+        **config: Any,
     ) -> None:
         self.clock, self.host = Clock(), host
-        self.stop = ""
-        self.moved: list[tuple[str, int]] = []
+        self.stop: Refusal | None = None
+        self.marked: PersonMark | None = None
+        self.moves = moves or Written()
         self.grants = Grants(coordinator, gate, clock=self.clock)
         values = {"mode": "enforce", "marks_file": "/nonexistent/marks.yaml"} | config
         self.balancer = Balancer(
             BalancerConfig.model_validate(values),
             DEFAULT,
             self.grants,
-            stops=lambda engine: self.stop if engine == "m" else "",
-            moved=lambda engine, _before, now: self.moved.append((engine, now.percent)),
+            stops=lambda engine: self.stop if engine == "m" else None,
+            moves=self.moves,
+            marked=lambda engine: self.marked if engine == "m" else None,
             clock=self.clock,
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.actions.types import ActionsState, BreakerState
+from agent.actions.types import ActionsState, BreakerState, Refusal
 from agent.balancer.coordinator import CoordinatorError, Grant, NoCoordinator
 from agent.policy.actions import ActionsPolicy
 from agent.policy.types import Policy
@@ -28,7 +28,7 @@ async def test_enforced_it_halves_and_isolates_and_counts_in_the_fleet() -> None
     state = node.balancer.state
     assert (state.mode, state.coordinator, state.fleet, state.ejected) == ("enforce", "agrees", 10, 1)
     assert [(each.engine, each.told.mode) for each in state.engines] == [("m", "drain")]
-    assert node.moved == [("m", 50), ("m", 0)]
+    assert node.moves.moved == [("m", 50), ("m", 0)]
 
 
 async def test_a_grant_is_renewed_while_it_is_needed_and_given_back() -> None:
@@ -147,7 +147,7 @@ async def test_what_stops_one_engine_does_not_stop_another() -> None:
     node = Node(Agrees())
     other = signals(0.09, lasts=200.0, engine="o", instance="o1")
     await node.look(LEAK, other, seconds=10)
-    node.stop = "vetoed"
+    node.stop = Refusal(code="vetoed", text="vetoed")
     assert await node.look(LEAK, other, seconds=10) == 100
     assert node.balancer.told("m").why == "vetoed"
     assert node.balancer.told("o").percent == 0

@@ -7,11 +7,17 @@ from typing import Any
 
 import pytest
 
+from agent.balancer.balancer import Balancer
 from agent.balancer.config import BalancerConfig
 from agent.balancer.wiring import balancer_of
 from agent.config import load
 from agent.errors import ConfigError
 from agent.policy.types import DEFAULT
+from tests.unit.balancer.made import Written
+
+
+def made(config: BalancerConfig) -> Balancer:
+    return balancer_of(config, DEFAULT, stops=lambda _engine: None, moves=Written(), marked=lambda _engine: None)
 
 
 def loaded(tmp_path: Path, text: str) -> BalancerConfig:
@@ -69,7 +75,7 @@ def test_a_mistake_is_told(tmp_path: Path, text: str, told: str) -> None:
 def test_the_coordinator_is_the_one_that_is_asked_for(changes: dict[str, Any], coordinator: str) -> None:
     for mode, name in (("enforce", coordinator), ("dry-run", "none"), ("observe", "none")):
         config = BalancerConfig.model_validate({"mode": mode} | changes)
-        assert balancer_of(config, DEFAULT).state.coordinator == name
+        assert made(config).state.coordinator == name
 
 
 def test_kubernetes_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,9 +83,9 @@ def test_kubernetes_where_there_is_none(tmp_path: Path, monkeypatch: pytest.Monk
     account = {"kubernetes": {"account": str(tmp_path)}}
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(ConfigError, match="this is no pod"):
-        balancer_of(BalancerConfig.model_validate(asked | account), DEFAULT)
+        made(BalancerConfig.model_validate(asked | account))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     with pytest.raises(ConfigError, match="namespace: "):
-        balancer_of(BalancerConfig.model_validate(asked | account), DEFAULT)
+        made(BalancerConfig.model_validate(asked | account))
     (tmp_path / "namespace").write_text("llm\n")
-    balancer_of(BalancerConfig.model_validate(asked | account), DEFAULT)
+    made(BalancerConfig.model_validate(asked | account))

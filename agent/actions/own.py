@@ -1,0 +1,31 @@
+"""Levers that the agent pulls itself, or has a supervisor pull: no process is sent an order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from agent.actions.types import Outcome, Plan
+
+# Of no process's: the first is the agent's own weight at the load balancer, which is no action of a plan's.
+WEIGHT = "weight"
+SUPERVISED = frozenset({"restart"})
+
+
+class OwnLever(Protocol):
+    """One lever. What it does has no lease and is not taken back."""
+
+    def why_not(self, engine: str) -> str:
+        """Return why it can't be pulled on an engine, empty where it may be tried."""
+        ...
+
+    async def would(self, plan: Plan) -> Outcome:
+        """Return what it would do: the code ``would``, or why not."""
+        ...
+
+    async def apply(self, plan: Plan) -> Outcome:
+        """Do it: the code ``done``, one that refuses (nothing was begun then), or ``failed``. Raises nothing."""
+        ...
+
+
+OwnLevers = Mapping[str, OwnLever]

@@ -1,0 +1,1 @@
+"""Looks over an installation: what works, what does not, and the command that mends it."""

@@ -1,0 +1,1 @@
+"""Reports for people who were not there: one incident from a bundle, and a review of weeks."""

@@ -1,0 +1,11 @@
+"""What a panel says where there is no data: why that is, as far as it is known."""
+
+HOOKS = "No engine with hooks reports this"
+AGENT = "No agent is scraped"
+VERDICTS = "None stands"
+GPU = "No GPU is read on these nodes"
+TENANTS = "No tenant is known here"
+TORCH = "No process with torch's CUDA allocator reports"
+ACTIONS = "Nothing was done"
+RULES = "kvtide's recording rules are not loaded"
+FORECAST = "Nothing is forecast to fill"
