@@ -69,14 +69,22 @@ boards: setup ## Draw every Grafana board over a real engine that leaks, into bu
 	@$(call locked,$(BOARDS_STAMP))
 	@$(AGENT)/bin/python -m tests.bed.boards --modules build/boards --out build/boards
 
-# The first two side by side, for each uses one core; the last alone, for it measures what real servers do.
+# Unit tests beside the others that need not be alone, for each lane uses one core; then, alone, what measures real
+# servers.
+PATIENT := alert_chain backtest_prometheus boards envoy hookless
 test: setup ## Run all tests: unit, engine, e2e
 	@failed=0; \
-	suite() { echo "[kvtide] tests/$$1"; $$2/bin/python -m pytest tests/$$1 $(PYTEST_ARGS) || return 1; }; \
-	suite engine $(ENGINE) >build/test-engine.log 2>&1 & \
-	suite unit $(AGENT) || failed=1; \
-	wait $$! || failed=1; cat build/test-engine.log; \
-	suite e2e $(AGENT) || failed=1; \
+	suite() { echo "[kvtide] $$2"; $$1/bin/python -m pytest $${@:2} --durations=5 $(PYTEST_ARGS) || return 1; }; \
+	beside() { \
+		local failed=0; \
+		suite $(ENGINE) tests/engine || failed=1; \
+		suite $(AGENT) $(PATIENT:%=tests/e2e/test_%.py) || failed=1; \
+		return $$failed; \
+	}; \
+	beside >build/test-beside.log 2>&1 & \
+	suite $(AGENT) tests/unit || failed=1; \
+	wait $$! || failed=1; cat build/test-beside.log; \
+	suite $(AGENT) tests/e2e $(PATIENT:%=--ignore=tests/e2e/test_%.py) || failed=1; \
 	exit $$failed
 
 chaos: setup ## Pull levers at random on a real engine for ten minutes: no token may differ

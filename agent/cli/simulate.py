@@ -167,9 +167,11 @@ def _run(spec: Spec, out: Path, python: Path | None, *, as_json: bool) -> None:
     from agent.simulate.run import simulate as run
 
     # Who ends it by SIGTERM gets what ^C gives: a whole bundle, and no draft that stays.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    stop = _Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     try:
-        summary = run(spec, out, python)
+        summary = run(spec, out, python, progress=stop.check)
     except KeyboardInterrupt:
         if out.exists():
             typer.echo(f"kvtide: interrupted; {out} has what was done until then", err=True)
@@ -180,6 +182,24 @@ def _run(spec: Spec, out: Path, python: Path | None, *, as_json: bool) -> None:
         typer.echo(msgspec.json.format(msgspec.json.encode(summary)).decode())
     else:
         typer.echo("\n".join(_lines(spec, summary, out)))
+
+
+class _Stop:
+    """A signal's handler: ends what runs at once. Python drops what is raised inside a destructor, and then the next
+    state ends it.
+    """
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __call__(self, _number: int, _frame: object) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+    def check(self, _seconds: float) -> None:
+        """Raise where it has been asked to end."""
+        if self._asked:
+            raise KeyboardInterrupt
 
 
 def _lines(spec: Spec, summary: Summary, out: Path) -> list[str]:

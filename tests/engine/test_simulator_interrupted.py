@@ -59,7 +59,7 @@ def test_a_signal_in_the_middle_leaves_what_was_done_and_nothing_else(tmp_path: 
     assert not out.exists(), "nothing has its name before it is whole"
     process.send_signal(number)
     _, said = process.communicate(timeout=60.0)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     assert said.splitlines()[-1] == f"kvtide: interrupted; {out} has what was done until then"
     bundle = read(out)
     states = list(bundle.states())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,13 @@ def test_the_result_says_how_fast_it_was(tmp_path: Path) -> None:
     assert lines[0].endswith("3,600 states, 2.0 KiB; vLLM 0.32.0, seed 0")
     assert lines[1].endswith(": 120 times as fast")
     assert lines[2] == "nothing is wrong in it"
+
+
+def test_a_signal_that_was_lost_ends_the_run_at_the_next_state() -> None:
+    """What a handler raises inside a destructor is dropped by Python; the run must not go on for that."""
+    stop = simulate._Stop()
+    stop.check(0.0)
+    with pytest.raises(KeyboardInterrupt):
+        stop(signal.SIGINT, None)
+    with pytest.raises(KeyboardInterrupt):
+        stop.check(1.0)
