@@ -1,0 +1,82 @@
+"""Every `kvtide` command line in the documentation is one that the program takes: its command, options and values."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from agent.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# What stands before it in a shell: root, a folder, a variable.
+LINE = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sudo )?(?:[\w./-]*/)?kvtide(?= )(?P<rest> .*)$")
+INLINE = re.compile(r"`kvtide ([^`]+)`")
+# Not a line to be typed: a list of commands, an option that is left open, a part of a sentence.
+OPEN = re.compile(r"[|<>\[\]]|\.\.\.|(?:^|[ =])[A-Z][A-Z_]*(?:$|[ .,/])")
+END = re.compile(r"\s+#|\s*[|;<>&]")
+LEAST = 60  # lines: fewer means that they are not found any more
+
+
+def blocks(text: str) -> Iterator[str]:
+    """Yield the lines of fenced and of indented blocks, those that go on in the next line put together."""
+    fenced, held = False, ""
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            fenced, held = not fenced, ""
+            continue
+        if not fenced and not line.startswith("    "):
+            held = ""
+            continue
+        whole = f"{held} {line.strip()}".strip()
+        held = whole.removesuffix("\\").strip() if whole.endswith("\\") else ""
+        if not held:
+            yield whole
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield the page and the arguments of each command line."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for line in blocks(text):
+            if (match := LINE.match(line)) and "…" not in line:  # a screen is shown with it
+                yield page.name, END.split(match["rest"])[0].strip()
+        for match in INLINE.finditer(text):
+            if not OPEN.search(match[1]):
+                yield page.name, match[1]
+
+
+COMMANDS = sorted(set(commands()))
+
+
+def test_there_are_lines_to_look_at() -> None:
+    assert len(COMMANDS) > LEAST
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_the_program_takes_it(page: str, line: str) -> None:
+    command: Any = typer.main.get_command(app)
+    arguments = shlex.split(line)
+    while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
+        assert arguments[0] in command.commands, f"{page}: kvtide {line}"
+        command, arguments = command.commands[arguments[0]], arguments[1:]
+    if not arguments:
+        return  # the name of a command, in a sentence
+    try:
+        command.make_context("kvtide", list(arguments))
+    except Exception as error:  # click's own, of whichever click typer has
+        if type(error).__name__ == "Exit":  # --help, --version
+            return
+        raise AssertionError(f"{page}: kvtide {line}: {error}") from None
+
+
+@pytest.mark.parametrize("line", ["status --colour", "nothing", "report a.kvtide --format", "doctor a b c"])
+def test_what_the_program_does_not_take_is_found(line: str) -> None:
+    with pytest.raises(AssertionError):
+        test_the_program_takes_it("a page", line)
