@@ -83,7 +83,7 @@ def rows(policy: Policy) -> tuple[Row, ...]:
                     Query(f"topk(1, {usual(engine(c.REQUEST_P99))})", WHOSE),
                     unit=TIMES,
                     steps=slower,
-                    none="No request has ended",
+                    none="Too few requests, or nothing is usual yet",
                     name=True,
                 ),
             ),
@@ -202,7 +202,7 @@ def rows(policy: Policy) -> tuple[Row, ...]:
                     Query(usual(engine(c.REQUEST_P99)), WHOSE),
                     unit=TIMES,
                     steps=slower,
-                    none="No request has ended",
+                    none="Too few requests, or nothing is usual yet",
                 ),
                 lines(
                     "Contexts",
