@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 from tests.bed.agent import KVTIDE
 from tests.bed.alerting import of, routing, scraping
@@ -103,7 +104,7 @@ def test_a_leak_reaches_a_person_and_so_does_its_end(rig: Rig, tmp_path: Path) -
         assert notes["summary"] == f"{engine}: {share} of the KV pool has leaked"
         assert f"of the KV blocks of {engine} on {address} are held by no request" in notes["description"]
         assert notes["runbook_url"].endswith("docs/runbooks/kv_orphan.md")
-        assert notes["dashboard"] == f"/d/kvtide-leaks?var-instance={address}&var-engine={engine}"
+        assert notes["dashboard"] == f"/d/kvtide-leaks?var-instance={quote_plus(address)}&var-engine={engine}"
         assert not re.search(r"\{\{|<no value>|%!", json.dumps(told.body)), "a template that was not filled in"
 
         rig.agent.wait(lambda: rig.agent.engine()["running"] == 0, 30.0)

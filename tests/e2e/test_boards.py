@@ -87,6 +87,7 @@ SLOW = {
     "[1d:5m]": DAY,
     "kvtide_cgroup_memory_stalled_seconds_total": "not every machine's cgroups tell it",
     'kvtide_verdict{phase="confirmed",tier=~"page"}': "what pages beside the leak is not planted",
+    "fleet:kvtide_verdict_nodes:ratio": "whether the leak pages depends on how much of it the load let happen",
     'tier=~"warn|page",kind=~"tenant_surge': "whether a tenant surges is not planted",
     "kvtide_engine_up == 0": "on a busy machine an engine may fall silent",
     "kvtide_admission_wait_seconds_bucket": PRESSURE,
