@@ -214,6 +214,7 @@ def test_a_dry_run_changes_nothing_and_old_numbers_are_refused(node: Node) -> No
         knobs = knobs_of(orders)
     with node.acting("dry", DRY) as agent:
         texts = node.texts()
+        agent.wait(lambda: node.orphaned() is not None, PATIENCE_SECONDS)
         before = node.orphaned() or 0
         node.leak(5)
         leaked = before + 5
