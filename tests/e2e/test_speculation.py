@@ -17,7 +17,7 @@ from tests.bed.load import lines
 DRAFTS = 4
 STREAMS = 20
 BLOCKS = 600
-MOST_LOADS = 10
+MOST_LOADS = 30
 SETTLED = 20.0  # seconds until an idle engine has filled every section anew
 SPECULATION = {"method": "ngram", "num_speculative_tokens": DRAFTS, "prompt_lookup_max": 4, "prompt_lookup_min": 1}
 TOKENS = 509  # plain tokens of the tiny model: 3 to 511
@@ -128,9 +128,10 @@ async def test_cut_streams_are_interruptions_and_leave_no_residue(tmp_path_facto
         assert work["tail_slots"] == 0
 
         # Calls that take blocks are timed in one step of seventeen: with so few steps there may have been none.
-        for _ in range(MOST_LOADS):
+        for number in range(MOST_LOADS):
             if timed(agent):
                 break
-            await load(engine.url, STREAMS, 64)
+            # Each of another length, so that they don't always miss the same step.
+            await load(engine.url, STREAMS, 64 + 7 * number)
             agent.wait(lambda: at_rest(agent), SETTLED)
         assert timed(agent) > 0
