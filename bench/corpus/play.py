@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from kvtide_chaos.kv_blocks import arm, leak_env, wait_planted
+
 from agent.bundle.format import Header, Label, Writer, read
 from agent.cli.client import AgentClient
 from agent.state import AgentState
@@ -23,7 +25,6 @@ from agent.subject import Subject
 from bench.corpus.scenario import Part
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import EngineServer
-from tests.bed.leak import arm, leak_env, wait_planted
 from tests.bed.load import LoadPlan, Tenant, run_load
 
 CACHE = Path(__file__).parents[2] / "build" / "corpus"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from kvtide_chaos.kv_blocks import arm, leak_env, wait_planted
 
 from agent.actions.journal import FILE
 from agent.actions.journal_file import Refused, look_up
@@ -22,7 +23,6 @@ from agent.actions.types import Action
 from agent.cli.control import ControlClient
 from tests.bed.agent import KVTIDE, AgentProcess
 from tests.bed.engine import EngineServer
-from tests.bed.leak import arm, leak_env, wait_planted
 from tests.bed.load import LoadPlan, LoadReport, Tenant, run_load
 
 BLOCKS = 300
@@ -64,12 +64,14 @@ class Node:
         finally:
             self.agent.stop()
 
-    def start_agent(self, journal: str) -> None:
-        """Start an agent; ``self.agent`` must have ended."""
+    def start_agent(self, journal: str, *, found: bool = True) -> None:
+        """Start an agent; ``self.agent`` must have ended. ``found``: wait until it has found the only engine."""
         kept = self.folder / journal
         env = {"KVTIDE_STATE_DIRECTORY": str(kept)}
         self.agent = AgentProcess(self.folder, args=["--policy", str(self.policy)], env=env)
         self.agent.kept = kept
+        if not found:
+            return
         self.agent.wait_live(PATIENCE_SECONDS)
         self.agent.wait(self._looked, PATIENCE_SECONDS)
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kvtide_chaos.kv_blocks import Planted, arm, leak_env, wait_planted
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -27,7 +28,6 @@ from agent.faces.status import render
 from agent.state import AgentState, EngineState
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import EngineDiedError, EngineServer
-from tests.bed.leak import Planted, arm, leak_env, wait_planted
 from tests.bed.load import LoadPlan, LoadReport, Tenant, run_load
 
 BLOCKS = 400

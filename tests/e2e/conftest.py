@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kvtide_chaos.kv_blocks import leak_env
 
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import EngineServer
-from tests.bed.leak import leak_env
 
 BLOCKS = 300  # a small pool: 299 usable blocks of 32 tokens, so that a load preempts
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
+from kvtide_chaos.kv_blocks import arm, wait_planted
+
 from tests.bed.agent import KVTIDE
 from tests.bed.alerting import of, routing, scraping
 from tests.bed.alertmanager import AlertmanagerServer, Notification, Webhook
-from tests.bed.leak import arm, wait_planted
 from tests.bed.load import LoadPlan, Tenant, run_load
 from tests.bed.prometheus import PrometheusServer
 from tests.e2e.conftest import BLOCKS, Rig

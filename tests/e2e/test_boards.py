@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kvtide_chaos.kv_blocks import arm, wait_planted
 
 from tests.bed.boards import query, scene
 from tests.bed.boards.query import Asker, Query, Window
-from tests.bed.leak import arm, wait_planted
 from tests.bed.load import LoadReport, run_load
 
 LOAD_SECONDS = 15.0

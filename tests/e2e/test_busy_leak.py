@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvtide_chaos.kv_blocks import arm, leak_env, wait_planted
+
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import ROOT
-from tests.bed.leak import arm, leak_env, wait_planted
 
 PYTHON = ROOT / ".venv" / "engine" / "bin" / "python"
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from kvtide_chaos.kv_blocks import arm, wait_planted
 
-from tests.bed.leak import arm, wait_planted
 from tests.bed.load import LoadPlan, LoadReport, Tenant, run_load
 from tests.e2e.conftest import BLOCKS, Rig
 

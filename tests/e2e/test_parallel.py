@@ -12,10 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
+from kvtide_chaos.kv_blocks import arm, leak_env, wait_planted
 
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import MODEL_NAME, EngineServer
-from tests.bed.leak import arm, leak_env, wait_planted
 from tests.bed.load import FIRST_TOKEN, LAST_TOKEN
 
 BLOCKS = 300

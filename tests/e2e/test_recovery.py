@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kvtide_chaos.kv_blocks import arm, leak_env, wait_planted
+
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import EngineServer
-from tests.bed.leak import arm, leak_env, wait_planted
 from tests.bed.load import LoadPlan, LoadReport, Tenant, run_load
 
 BLOCKS = 300

@@ -6,12 +6,12 @@ import importlib.metadata
 import json
 from pathlib import Path
 
-import kvtide_test_leak
 import pytest
+from kvtide_chaos import engine_plugin, kv_blocks
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from tests.bed import leak, tiny_model
+from tests.bed import tiny_model
 from tests.bed.scheduler import make_request, make_scheduler, step
 
 WRAPPED = ("free", "pop_blocks_for_free")
@@ -21,11 +21,11 @@ NULL_BLOCK = 1
 @pytest.fixture
 def leak_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a directory that the plugin, freshly registered, watches; vLLM's own methods come back afterwards."""
-    for name, value in leak.leak_env(tmp_path).items():
+    for name, value in kv_blocks.leak_env(tmp_path).items():
         monkeypatch.setenv(name, value)
     for name in WRAPPED:
         monkeypatch.setattr(KVCacheManager, name, getattr(KVCacheManager, name))
-    kvtide_test_leak.register()
+    engine_plugin.register()
     return tmp_path
 
 
@@ -89,7 +89,7 @@ def test_model_depends_on_its_context(tmp_path: Path) -> None:
 
 def test_plugin_is_installed_where_vllm_looks() -> None:
     names = {entry.name for entry in importlib.metadata.entry_points(group="vllm.general_plugins")}
-    assert {"kvtide", "kvtide_test_leak"} <= names
+    assert {"kvtide", "kvtide_chaos"} <= names
 
 
 @pytest.mark.parametrize("window", [None, 64])
@@ -101,9 +101,9 @@ def test_nothing_leaks_unless_armed(leak_dir: Path, window: int | None) -> None:
 
 
 def test_plugin_wraps_nothing_without_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(leak.VARIABLE, raising=False)
+    monkeypatch.delenv(kv_blocks.VARIABLE, raising=False)
     before = [getattr(KVCacheManager, name) for name in WRAPPED]
-    kvtide_test_leak.register()
+    engine_plugin.register()
     assert [getattr(KVCacheManager, name) for name in WRAPPED] == before
 
 
@@ -112,9 +112,9 @@ def test_plugin_wraps_nothing_without_its_directory(monkeypatch: pytest.MonkeyPa
 def test_leaks_exactly_what_it_reports(leak_dir: Path, window: int | None, least: int, most: int) -> None:
     scheduler = make_scheduler(500, sliding_window=window)
     run(scheduler, 0, 10)
-    leak.arm(leak_dir, least, most)
+    kv_blocks.arm(leak_dir, least, most)
     run(scheduler, 10, 40)
-    planted = leak.wait_planted(leak_dir, timeout=1)
+    planted = kv_blocks.wait_planted(leak_dir, timeout=1)
 
     assert least <= planted.n <= most
     assert orphans(scheduler) == dict.fromkeys(planted.block_ids, 1)
@@ -134,11 +134,11 @@ def test_leaks_when_the_free_is_put_off(leak_dir: Path) -> None:
     scheduler = make_scheduler(500)
     scheduler.add_request(make_request(0, 200, 50))
     step(scheduler)
-    leak.arm(leak_dir, 4, 4)
+    kv_blocks.arm(leak_dir, 4, 4)
     manager = scheduler.kv_cache_manager
     blocks = manager.pop_blocks_for_free(scheduler.requests["r0"])
     manager.block_pool.free_blocks(reversed(blocks))
-    planted = leak.wait_planted(leak_dir, timeout=1)
+    planted = kv_blocks.wait_planted(leak_dir, timeout=1)
     assert planted.n == 4
     assert {b.block_id for b in manager.block_pool.blocks if b.ref_cnt and not b.is_null} == set(planted.block_ids)
 
@@ -148,5 +148,36 @@ def test_a_bad_order_leaves_the_engine_alone(leak_dir: Path) -> None:
     (leak_dir / "arm").write_text("not json")
     run(scheduler, 0, 10)
     assert orphans(scheduler) == {}
-    with pytest.raises(RuntimeError, match="leak plugin failed"):
-        leak.wait_planted(leak_dir, timeout=1)
+    with pytest.raises(RuntimeError, match="plugin in the engine failed"):
+        kv_blocks.wait_planted(leak_dir, timeout=1)
+
+
+def test_leaks_at_the_pace_that_was_ordered(leak_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(engine_plugin.time, "monotonic", lambda: clock[0])
+    scheduler = make_scheduler(500)
+    kv_blocks.arm(leak_dir, 5, 5, per_second=2.0)
+    run(scheduler, 0, 10)
+    assert orphans(scheduler) == {}
+    clock[0] += 1.6
+    run(scheduler, 10, 10)
+    assert len(orphans(scheduler)) == 3
+    progress = kv_blocks.told(leak_dir, "progress.json")
+    assert progress is not None
+    assert progress.n == 3
+    assert kv_blocks.told(leak_dir, "planted.json") is None
+    clock[0] += 60.0
+    run(scheduler, 20, 10)
+    planted = kv_blocks.wait_planted(leak_dir, timeout=1)
+    assert len(orphans(scheduler)) == planted.n == 5
+
+
+def test_an_order_taken_back_leaks_no_more(leak_dir: Path) -> None:
+    scheduler = make_scheduler(500)
+    kv_blocks.arm(leak_dir, 50, 50, per_second=0.001)
+    run(scheduler, 0, 10)
+    (leak_dir / "arm").unlink()
+    run(scheduler, 10, 10)
+    kv_blocks.arm(leak_dir, 2, 2)  # a new order, none of the old one's blocks left to take
+    run(scheduler, 20, 10)
+    assert len(orphans(scheduler)) == kv_blocks.wait_planted(leak_dir, timeout=1).n == 2

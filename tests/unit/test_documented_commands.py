@@ -1,4 +1,4 @@
-"""Every `kvtide` and `kvtide-chaos` line in the documentation is one that the program takes: options and values, too."""
+"""Every `kvtide` and `kvtide-chaos` line in the documentation is one that the program takes, its options, too."""
 
 from __future__ import annotations
 

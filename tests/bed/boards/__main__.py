@@ -16,9 +16,10 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from kvtide_chaos.kv_blocks import arm, wait_planted
+
 from tests.bed.boards import query, scene
 from tests.bed.boards.query import Asker, Board, Window
-from tests.bed.leak import arm, wait_planted
 from tests.bed.load import run_load
 
 WEB = Path(__file__).parent / "web"

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kvtide_chaos.kv_blocks import leak_env
+
 from tests.bed import nvml
 from tests.bed.agent import KVTIDE, ROOT, AgentProcess
 from tests.bed.engine import EngineServer
-from tests.bed.leak import leak_env
 from tests.bed.load import LoadPlan, Tenant
 from tests.bed.node import uuid_of
 from tests.bed.nvml import GIB, MIB, Gpu, Memory, Process, Script
