@@ -1,5 +1,5 @@
-"""The agent's HTTP endpoints. All are read-only but for a reload, where the configuration lets it be; a recording is
-given to this host alone.
+"""The agent's HTTP endpoints. All are read-only but for a reload, where the configuration lets it be and who asks is
+known; a recording is given to this host, and to who is known.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from agent.state import AgentState
 from agent.tide import Tides
+from agent.web.state import KNOWN
 from exporters.encodings import takes_gzip
 from exporters.exposition import Page
 from exporters.landing import page
@@ -72,11 +73,14 @@ def build_app(
             return PlainTextResponse("ready\n")
         return PlainTextResponse(f"not ready: {state.not_ready_reason}\n", status_code=503)
 
+    as_json = _Once(msgspec.json.encode)
+    as_page = _Once(lambda state: page(state, tides).encode())
+
     async def api_state(_request: Request) -> Response:
-        return Response(msgspec.json.encode(snapshot()), media_type="application/json")
+        return Response(as_json.of(snapshot()), media_type="application/json")
 
     async def landing(_request: Request) -> Response:
-        return HTMLResponse(page(snapshot(), tides), headers=_PAGE_HEADERS)
+        return HTMLResponse(as_page.of(snapshot()), headers=_PAGE_HEADERS)
 
     async def api_tide(_request: Request) -> Response:
         moments = tides.all() if tides is not None else {}
@@ -84,8 +88,8 @@ def build_app(
         return Response(msgspec.json.encode(rows), media_type="application/json")
 
     async def api_record(request: Request) -> Response:
-        if not _is_here(request):
-            return _refused(403, "only this host may ask for recordings")
+        if not (_is_here(request) or request.scope.get(KNOWN)):
+            return _refused(403, "only this host may ask for recordings, and who is known by http.web_config_file")
         minutes = _number(request.query_params.get("minutes", "30"))
         if minutes is None or not 0 < minutes <= MOST_MINUTES:
             return _refused(400, f"minutes must be a number above 0, {MOST_MINUTES:.0f} at most")
@@ -105,6 +109,8 @@ def build_app(
     async def reload_policy(request: Request) -> Response:
         if reload is None:
             return _refused(403, "not from here (http.reload): use SIGHUP or the control socket")
+        if not request.scope.get(KNOWN):
+            return _refused(403, "not for anybody: http.web_config_file must name users or ask for certificates")
         if "origin" in request.headers:
             return _refused(403, "not from a web page")
         why = await reload()
@@ -126,8 +132,24 @@ def build_app(
     )
 
 
+class _Once:
+    """Makes bytes of a state once, however many ask for them."""
+
+    def __init__(self, make: Callable[[AgentState], bytes]) -> None:
+        self._make = make
+        self._made: tuple[AgentState, bytes] | None = None
+
+    def of(self, state: AgentState) -> bytes:
+        """Return what ``state`` is made to."""
+        if self._made is None or self._made[0] is not state:
+            self._made = (state, self._make(state))
+        return self._made[1]
+
+
 def _is_here(request: Request) -> bool:
     """Return whether who asks is on this host. ``uid:N`` is the agent's own name for a peer on its control socket."""
+    if "x-forwarded-for" in request.headers or "forwarded" in request.headers:
+        return False  # a proxy is here, and whoever asks it is not
     try:
         if request.client is not None and request.client.host.startswith("uid:"):
             return True
