@@ -1,0 +1,147 @@
+"""The chart's values: documented, held to their schema, and what they switch on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.values_docs import CHART, TARGET, render, rows
+from engine_hooks import __version__
+from tests.bed import helm
+from tests.bed.helm import one
+from tests.unit.kubernetes.conftest import NAMES, VALUES, objects_of
+
+LEASES = ["get", "list", "create", "update"]
+
+
+def test_helm_has_nothing_to_complain() -> None:
+    for name in NAMES:
+        values = () if name == "default" else ("--values", str(VALUES / f"{name}.yaml"))
+        done = helm.helm("lint", "--strict", str(helm.CHART), *values)
+        assert done.returncode == 0, done.stdout
+
+
+def test_the_chart_is_of_this_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+
+
+def test_every_value_is_documented() -> None:
+    assert TARGET.read_text() == render()
+    documented = {row.key for row in rows((CHART / "values.yaml").read_text())}
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+
+    def leaves(node: dict[str, Any], path: str) -> set[str]:
+        if "properties" not in node:
+            return {path}
+        return {leaf for name, inner in node["properties"].items() for leaf in leaves(inner, f"{path}.{name}")}
+
+    allowed = {leaf.removeprefix(".") for leaf in leaves(schema, "")} - {"global"}  # helm's own
+    assert documented == allowed
+
+
+def test_a_value_without_a_word_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"image\.tag: has no comment"):
+        [*rows("image:\n  # its place\n  repository: a\n  tag: b\n")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--set", "imag.tag=1"), "imag"),
+        (("--set", "image.digest=latest"), "digest"),
+        (("--set", "http.port=80"), "port"),
+        (("--set", "privileges.capabilities={SYS_PTRACE}"), "runAsUser"),
+        (("--set", "privileges.runAsUser=0", "--set", "privileges.capabilities={SYS_ADMIN}"), "capabilities"),
+        (("--set", "privileges.privileged=true"), "privileged"),
+        (("--set", "socket.hostPath=/run/../etc"), "hostPath"),
+        (("--set", "state.type=persistentVolumeClaim"), "existingClaim"),
+        (("--set", "engines.disruptionBudget.create=true"), "matchLabels"),
+        (("--set", "engines.levers={rm -rf}"), "levers"),
+        (("--set", "monitor.interval=often"), "interval"),
+        (("--set", "serviceMonitor.enabled=true"), "needs service.enabled"),
+        (
+            (
+                "--set",
+                "serviceMonitor.enabled=true",
+                "--set",
+                "service.enabled=true",
+                "--set",
+                "podMonitor.enabled=true",
+            ),
+            "scraped twice",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused(options: tuple[str, ...], said: str) -> None:
+    with pytest.raises(RuntimeError, match=said):
+        helm.rendered(*options)
+
+
+def test_nothing_of_the_api_is_asked_for_by_default() -> None:
+    kinds = {each["kind"] for each in objects_of("default")}
+    assert kinds == {"ConfigMap", "DaemonSet", "NetworkPolicy", "ServiceAccount"}
+    assert (
+        one(objects_of("default"), "DaemonSet", "kvtide")["spec"]["template"]["spec"]["automountServiceAccountToken"]
+        is False
+    )
+    assert one(objects_of("default"), "NetworkPolicy", "kvtide")["spec"]["egress"] == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "rules"),
+    [
+        ("balancer.coordinator=kubernetes", {"leases": LEASES}),
+        ("balancer.kubernetes.disruption_budget=b", {"poddisruptionbudgets": ["get"]}),
+        ("balancer.kubernetes.readiness_gate=true", {"pods/status": ["patch"]}),
+        ("supervisor.engines[0].by=kubernetes", {"pods": ["get", "list"], "pods/eviction": ["create"]}),
+    ],
+)
+def test_each_setting_gets_its_rights_and_no_other(setting: str, rules: dict[str, list[str]]) -> None:
+    found = helm.rendered("--set", f"config.{setting}", "--set", "engines.namespace=llm")
+    role = one(found, "Role", "kvtide")
+    assert role["metadata"]["namespace"] == "llm"
+    assert {what: rule["verbs"] for rule in role["rules"] for what in rule["resources"]} == rules
+    (subject,) = one(found, "RoleBinding", "kvtide")["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("kvtide", "kvtide")
+    pod = one(found, "DaemonSet", "kvtide")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+    ports = {port["port"] for rule in one(found, "NetworkPolicy", "kvtide")["spec"]["egress"] for port in rule["ports"]}
+    assert ports == {443, 6443}
+    settings = yaml.safe_load(one(found, "ConfigMap", "kvtide")["data"]["agent.yaml"])
+    assert settings["balancer"]["kubernetes"]["namespace"] == "llm"
+
+
+def test_a_restart_by_another_than_kubernetes_needs_no_right() -> None:
+    found = helm.rendered("--set", "config.supervisor.engines[0].by=webhook")
+    assert not [each for each in found if each["kind"] == "Role"]
+
+
+def test_a_sidecar_asks_nothing_of_the_api() -> None:
+    settings = yaml.safe_load(one(objects_of("everything"), "ConfigMap", "kvtide-sidecar")["data"]["agent.yaml"])
+    assert "balancer" not in settings
+    assert "supervisor" not in settings
+
+
+@pytest.mark.parametrize(
+    ("name", "probe", "address"),
+    [
+        ("default", {"path": "/-/ready", "port": "kvtide", "scheme": "HTTP"}, "http://127.0.0.1:9477"),
+        ("tls", None, "https://127.0.0.1:9443"),  # the kubelet has no password: it looks whether the port is open
+    ],
+)
+def test_probes_and_commands_find_the_agent(name: str, probe: dict[str, str] | None, address: str) -> None:
+    (container,) = one(objects_of(name), "DaemonSet", "kvtide")["spec"]["template"]["spec"]["containers"]
+    assert container["readinessProbe"].get("httpGet") == probe
+    assert (container["readinessProbe"].get("tcpSocket") is None) == (probe is not None)
+    assert {"name": "KVTIDE_URL", "value": address} in container["env"]
+    assert container["ports"] == [{"name": "kvtide", "containerPort": int(address.rpartition(":")[2])}]
+
+
+def test_a_claim_has_a_folder_for_each_node() -> None:
+    (container,) = one(objects_of("everything"), "DaemonSet", "kvtide")["spec"]["template"]["spec"]["containers"]
+    mount = next(each for each in container["volumeMounts"] if each["name"] == "kvtide-state")
+    assert mount["subPathExpr"] == "$(KVTIDE_NODE)"
+    assert {"name": "KVTIDE_NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}} in container["env"]
