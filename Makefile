@@ -40,8 +40,8 @@ locked = mkdir -p build; exec 9>build/setup.lock; \
 	flock -n 9 || { echo '[kvtide] another make is setting up: waiting for it'; flock 9; }; \
 	$(MAKE) -s $(1)
 
-.PHONY: help setup agent-env engine-env model demo boards test chaos soak compat compat-ends check generate bench score clean \
-	distclean
+.PHONY: help setup agent-env engine-env model demo boards test chaos soak compat compat-ends check generate dist \
+	wheelhouse bench score clean distclean install uninstall
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -76,9 +76,9 @@ boards: setup ## Draw every Grafana board over a real engine that leaks, into bu
 # Two lanes at a time, for each uses about one core: unit tests beside the others; then two lanes of real servers, most
 # of which are waited for; then, alone, what looks at the clock or compares how much was served. A file of tests/e2e
 # that is in no list is alone.
-PATIENT := alert_chain backtest_prometheus boards envoy hookless
-LEFT := admission parallel speculation tenants topology
-RIGHT := actions_real alerting balancer driver_calls engine_without lever_chaos waterfall
+PATIENT := alert_chain backtest_prometheus boards envoy hookless systemd_boot web
+LEFT := admission faults load notify parallel speculation tenants topology
+RIGHT := actions_real alerting balancer driver_calls engine_without lever_chaos versions waterfall
 files = $(1:%=tests/e2e/test_%.py)
 test: setup ## Run all tests: unit, engine, e2e
 	@failed=0; \
@@ -104,8 +104,11 @@ test: setup ## Run all tests: unit, engine, e2e
 	suite $(AGENT) tests/e2e $(patsubst %,--ignore=%,$(call files,$(PATIENT) $(LEFT) $(RIGHT))) || failed=1; \
 	exit $$failed
 
-chaos: setup ## Pull levers at random on a real engine for ten minutes: no token may differ
-	@$(AGENT)/bin/python -m tests.bed.chaos $(CHAOS_ARGS)
+chaos: setup ## Pull levers at random on a real engine for ten minutes, then break what may break: no token may differ
+	@failed=0; \
+	$(AGENT)/bin/python -m tests.bed.chaos $(CHAOS_ARGS) || failed=1; \
+	$(AGENT)/bin/python -m tests.bed.faults $(CHAOS_ARGS) || failed=1; \
+	exit $$failed
 
 soak: setup ## Serve for half an hour while all that comes and goes does so ten times as often: nothing may grow
 	@$(AGENT)/bin/python -m tests.bed.soak $(SOAK_ARGS)
@@ -116,7 +119,7 @@ compat: setup ## Run the hook tests on every vLLM of constraints/compat.txt, wri
 compat-ends: setup ## The same on the oldest and the newest, against docs/compatibility.md (0.7 GB to fetch)
 	@$(ENGINE)/bin/python -m tests.compat.run --ends --check
 
-check: agent-env ## Lint, format, types, import contracts, generated files fresh
+check: agent-env ## Lint, format, types, import contracts, generated files fresh, dependency audit
 	@$(AGENT)/bin/ruff check .
 	@$(AGENT)/bin/ruff format --check .
 	@$(AGENT)/bin/mypy
@@ -127,6 +130,7 @@ check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/python -m alerts.build --check
 	@$(AGENT)/bin/python -m dashboards.build --check
 	@$(AGENT)/bin/python -m deploy.values_docs --check
+	@$(AGENT)/bin/python -m deploy.audit
 
 generate: agent-env ## Write the generated pages of docs/, rules, routing and boards
 	@$(AGENT)/bin/python -m exporters.docs
@@ -136,11 +140,27 @@ generate: agent-env ## Write the generated pages of docs/, rules, routing and bo
 	@$(AGENT)/bin/python -m dashboards.build
 	@$(AGENT)/bin/python -m deploy.values_docs
 
+dist: agent-env ## Build the wheel, the sdist and the Helm chart into dist/
+	@$(call locked,$(HELM_STAMP))
+	@rm -f dist/kvtide-*
+	@$(AGENT)/bin/python -m hatchling build -d dist
+	@build/helm/helm package deploy/helm/kvtide -d dist 2>/dev/null
+
+wheelhouse: agent-env ## Build what an installation without a network needs into dist/wheelhouse: wheels, digests, SBOM
+	@rm -rf dist/wheelhouse
+	@$(AGENT)/bin/python -m deploy.wheelhouse dist/wheelhouse
+
 bench: setup ## Run the benchmarks
 	@$(ENGINE)/bin/python -m bench
 
 score: setup ## Judge the labelled corpus, print how well (20 min; SCORE_ARGS=--quick: 2 min)
 	@$(AGENT)/bin/python -m bench.score $(SCORE_ARGS)
+
+install: ## Install the agent under systemd (root; PREFIX, DESTDIR, WHEELS: deploy/install.sh); again to upgrade
+	@deploy/install.sh install
+
+uninstall: ## Remove it; configuration and state stay
+	@deploy/install.sh uninstall
 
 clean: ## Remove what was built; the environments stay
 	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

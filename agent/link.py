@@ -7,9 +7,11 @@ import contextlib
 import grp
 import logging
 import os
+import select
 import socket
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,11 +20,22 @@ from agent.connection import Connection, Received, RefusedPeerError
 from agent.engines import EngineTable
 from agent.errors import ConfigError, KvtideError
 from agent.state import LinkState
-from engine_hooks.auth import KeyFileError, create_key, peer_credentials, peer_groups, read_key
+from engine_hooks.auth import KeyFileError, PeerCredentials, create_key, peer_credentials, peer_groups, read_key
 from engine_hooks.detail import Detail
 from engine_hooks.levers.orders import ActionOrder, ActionResult
 from engine_hooks.members import CORE, MemberReport
-from engine_hooks.wire import CHECK, HISTORY, LEVER, MAX_FRAME_BYTES, Heartbeat, Hello, Report, WireError, encode
+from engine_hooks.wire import (
+    CHECK,
+    HISTORY,
+    LEVER,
+    MAX_FRAME_BYTES,
+    WIRE_VERSION,
+    Heartbeat,
+    Hello,
+    Report,
+    WireError,
+    encode,
+)
 from engine_hooks.wire_types import Message
 
 logger = logging.getLogger("kvtide.agent")
@@ -48,6 +61,7 @@ class LinkServer:
         self._table = table
         self._clock = clock
         self._key = b""
+        self._key_seen: tuple[int, int, int] | None = None
         self._gids: frozenset[int] = frozenset()
         self._listener: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
@@ -71,7 +85,8 @@ class LinkServer:
         try:
             create_key(key_path)
             self._key = read_key(key_path)
-        except KeyFileError as error:
+            self._key_seen = _mark(key_path)
+        except (KeyFileError, OSError) as error:
             raise ConfigError(f"link.key_file: {error}") from None
         if group is not None:
             _give_to_group(key_path, group)
@@ -119,7 +134,27 @@ class LinkServer:
             return f"link.socket: {path}: {error.strerror}"
         if self._listener is None or (status.st_dev, status.st_ino) != self._identity:
             return f"link.socket: {path}: another process has bound it; engines that restart will not find this agent"
-        return ""
+        return self._key_problem()
+
+    def _key_problem(self) -> str:
+        """Return why engines that connect anew will not know our key, or nothing. Only a file that changed is read.
+
+        It is not written anew: who removes it wants another key, and that comes with the next start.
+        """
+        path = self._config.key_path
+        try:
+            seen = _mark(path)
+            if seen == self._key_seen:
+                return ""
+            if read_key(path) == self._key:
+                self._key_seen = seen
+                return ""
+            what = "has another key than this agent"
+        except FileNotFoundError:
+            what = "was removed"
+        except (OSError, KeyFileError) as error:
+            what = f"can't be read ({error})"
+        return f"link.key_file: {path}: {what}; engines that connect now are refused: restart the agent"
 
     def _unlisten(self) -> None:
         if self._listener is not None:
@@ -136,6 +171,7 @@ class LinkServer:
             frames=self._frames,
             rejected_frames=dict(self._rejected),
             refused_peers=dict(self._refused),
+            wire_version=WIRE_VERSION,
         )
 
     def act(self, order: ActionOrder) -> bool:
@@ -179,7 +215,7 @@ class LinkServer:
         sock.setblocking(False)
         peer = peer_credentials(sock)
         allowed = peer.uid in (0, os.geteuid(), *self._config.allow_uids) or bool(peer_groups(sock) & self._gids)
-        if not allowed or len(self._connections) >= MAX_CONNECTIONS:
+        if not allowed or (len(self._connections) >= MAX_CONNECTIONS and not self._make_room(peer)):
             self._count_refusal("limit" if allowed else "uid", f"pid {peer.pid} uid {peer.uid}")
             sock.close()
             return
@@ -190,6 +226,23 @@ class LinkServer:
         self._connections[sock] = connection
         asyncio.get_running_loop().add_reader(sock, self._readable, sock)
         connection.open()
+
+    def _make_room(self, peer: PeerCredentials) -> bool:
+        """End a connection of the user, and of that user's process, that has most of them; return whether one was.
+
+        Not for that process itself, nor for a user's further processes, none of which has more than another.
+        """
+        users = Counter(other.peer.uid for other in self._connections.values())
+        uid = max(users, key=users.__getitem__)
+        processes = Counter(other.peer.pid for other in self._connections.values() if other.peer.uid == uid)
+        pid = max(processes, key=processes.__getitem__)
+        if peer.uid == uid and processes[peer.pid] + 1 >= processes[pid]:
+            return False
+        newest = [sock for sock, other in self._connections.items() if (other.peer.uid, other.peer.pid) == (uid, pid)][
+            -1
+        ]
+        self._refuse(newest, "limit")
+        return True
 
     def _readable(self, sock: socket.socket) -> None:
         connection = self._connections[sock]
@@ -223,7 +276,8 @@ class LinkServer:
         if isinstance(message, Hello):
             for sock, other in list(self._connections.items()):
                 if other is not connection and other.hello is not None and other.hello.instance == hello.instance:
-                    if other.peer != connection.peer:
+                    # A pid of 0 is that of anybody in another pid namespace: there, only an end makes room.
+                    if other.peer != connection.peer or (connection.peer.pid == 0 and not _ended(sock)):
                         # Instances can be read in the state: another process must not take the place of one.
                         connection.hello = None  # nothing that it says counts, and its end is not the other's
                         raise RefusedPeerError("handshake")
@@ -272,6 +326,19 @@ class LinkServer:
         if connection.hello is not None:
             logger.info("engine %s: %s disconnected", connection.hello.name, connection.hello.role)
             self._table.disconnected(connection.hello.instance, self._clock())
+
+
+def _ended(sock: socket.socket) -> bool:
+    """Return whether the other end is closed, though what it has sent before may not have been read."""
+    waiter = select.poll()
+    waiter.register(sock, 0)
+    return any(events & (select.POLLHUP | select.POLLERR) for _, events in waiter.poll(0))
+
+
+def _mark(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file is written, replaced, or shut to readers; raises ``OSError``."""
+    status = path.stat()
+    return status.st_ino, status.st_ctime_ns, status.st_size
 
 
 def _group_id(name: str | None) -> int | None:
@@ -347,7 +414,7 @@ def _remove_stale(path: Path) -> None:
             path.unlink()
             return
         except OSError as error:
-            raise _unusable(path, f"is in use ({error.strerror or error})") from None
+            raise KvtideError(str(_unusable(path, f"is in use ({error.strerror or error})"))) from None
         holder = peer_credentials(probe)
     raise KvtideError(
         f"link.socket: {path}: pid {holder.pid} (uid {holder.uid}) listens there already; "

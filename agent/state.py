@@ -23,6 +23,7 @@ from agent.sources.host.state import HostState
 from agent.sources.scrape.state import ScrapedState
 from agent.subject import Subject, Value
 from agent.waterfall.state import Waterfall
+from agent.web.state import HttpState
 from engine_hooks.allocator import AllocatorRow, HistoryRow
 from engine_hooks.detail import Detail
 from engine_hooks.levers.orders import LeaseRow, LeverRow
@@ -209,6 +210,7 @@ class LinkState(Value, frozen=True, kw_only=True):
     frames: int
     rejected_frames: dict[str, int]
     refused_peers: dict[str, int]
+    wire_version: int | None = None
 
 
 class AgentState(Value, frozen=True, kw_only=True):
@@ -222,7 +224,7 @@ class AgentState(Value, frozen=True, kw_only=True):
     clock that never jumps, in seconds; differences between states are taken from it. ``judgement``: what was made of
     the node up to a second ago; engines have their own verdicts, too. ``judge_errors``: how often a detector (or the
     signals) has failed, by name. ``recorder``: None where it is switched off. ``actions``, ``balancer``, ``policy``:
-    None in a recording of before there were any.
+    None in a recording of before there were any. ``http``: None before the port is served, and in a recording.
     """
 
     at: float
@@ -248,4 +250,5 @@ class AgentState(Value, frozen=True, kw_only=True):
     actions: ActionsState | None = None
     balancer: BalancerState | None = None
     policy: PolicyState | None = None
+    http: HttpState | None = None
     judge_errors: dict[str, int] = msgspec.field(default_factory=dict)

@@ -6,6 +6,7 @@
 #   WHEELS   folder of wheels, kvtide's included: nothing is fetched
 #   PYTHON   Python 3.11 or newer                               (python3)
 set -eu
+umask 022
 PREFIX=${PREFIX:-/opt/kvtide} DESTDIR=${DESTDIR:-} WHEELS=${WHEELS:-} PYTHON=${PYTHON:-python3}
 here=$(cd "$(dirname "$0")" && pwd)
 unit=$DESTDIR/etc/systemd/system/kvtide.service

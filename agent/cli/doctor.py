@@ -28,7 +28,7 @@ def doctor(
     import time
 
     from agent.cli.client import AgentClient
-    from agent.doctor import files, of_state, processes
+    from agent.doctor import files, lost, of_state, processes, web
     from agent.doctor.findings import Finding
 
     found, told = files.configuration(config)
@@ -41,7 +41,7 @@ def doctor(
     except KvtideError as error:
         findings.append(Finding(check="agent", level="bad", text=str(error), mend="kvtide agent"))
     else:
-        findings += of_state.findings(state, time.time())
+        findings += [*of_state.findings(state, time.time()), *lost.findings(state), *web.findings(state)]
         members = [member.pid for engine in state.engines for member in engine.members]
         known = frozenset([*(engine.pid for engine in state.engines), *members])
     findings += processes.findings(processes.running(), known)

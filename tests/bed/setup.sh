@@ -9,12 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 readonly AGENT=.venv/agent ENGINE=.venv/engine
 readonly TORCH=2.13.0
 # What vLLM's compiled parts load and a bare Debian lacks. For tests: what times driver calls; the compiler of the
-# libraries that stand in for a driver; what makes certificates.
-readonly APT_PACKAGES=(libnuma1 bpftrace gcc libc6-dev openssl)
-# Programs that tests start by themselves (installed, these would make users and start services), and a clock to set.
-readonly UNPACKED_PACKAGES=(
-    prometheus prometheus-alertmanager haproxy liblua5.3-0 libopentracing1 libopentracing-c-wrapper0 libfaketime
-)
+# libraries that stand in for a driver; what makes certificates; what boots a systemd.
+readonly APT_PACKAGES=(libnuma1 bpftrace gcc libc6-dev openssl systemd-container)
+# Programs that tests start by themselves. Installed, these would make users and start services.
+readonly UNPACKED_PACKAGES=(prometheus prometheus-alertmanager haproxy liblua5.3-0 libopentracing1 libopentracing-c-wrapper0)
 readonly UNPACKED=build/unpacked BOARDS=build/boards HELM=build/helm
 # The same rules must hold on Prometheus 3, which Debian's next release has.
 readonly NEWER_PACKAGES=(prometheus promtool prometheus-alertmanager)

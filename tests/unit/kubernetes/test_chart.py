@@ -23,6 +23,17 @@ def test_helm_has_nothing_to_complain() -> None:
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(("name", "told"), [("default", "{.data.node\\.yaml}"), ("sidecar", "{.data.sidecar\\.yaml}")])
+def test_who_installs_it_is_told_what_is_next(name: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/dev/null")  # no cluster is asked
+    values = () if name == "default" else ("--values", str(VALUES / f"{name}.yaml"))
+    done = helm.helm("install", "kvtide", str(helm.CHART), "--dry-run=client", *values)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    assert told in notes
+    assert ("kvtide doctor" in notes) == (name == "default")
+
+
 def test_the_chart_is_of_this_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (__version__, __version__)

@@ -1,0 +1,1 @@
+"""What kvtide is deployed with: the chart, container files, units; and what builds a release of them."""
