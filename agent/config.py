@@ -38,6 +38,9 @@ class LinkConfig(Section):
     )
     mode: int = Field(0o660, ge=0, le=0o777, description="permissions of the socket")
     group: str | None = Field(None, description="group of the socket and of the key file; its members may connect")
+    control_group: str | None = Field(
+        None, description="group of the control socket; its members may order: [actions](actions.md); default: our own"
+    )
     allow_uids: tuple[int, ...] = Field((), description="uids that may connect, besides root and the agent's own")
     allow_gids: tuple[int, ...] = Field((), description="further gids that may connect")
 
@@ -53,7 +56,16 @@ class HttpConfig(Section):
     listen: Annotated[str, AfterValidator(listen_address)] = Field(
         DEFAULT_LISTEN, description="HOST:PORT; port 0 takes a free one"
     )
-    reload: bool = Field(False, description="let POST /-/reload load the policy again; the control socket always may")
+    web_config_file: Annotated[Path, AfterValidator(absolute_path)] | None = Field(
+        None,
+        description="TLS, users and headers, in the format of Prometheus' exporter-toolkit: [security](security.md); "
+        "read again when it or a certificate changes",
+    )
+    reload: bool = Field(
+        False,
+        description="let POST /-/reload load the policy again, for who is known by `web_config_file`; "
+        "the control socket always may",
+    )
 
     @property
     def address(self) -> tuple[str, int]:

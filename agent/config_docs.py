@@ -17,9 +17,13 @@ Generated from `agent/config.py` by `make generate`; do not edit.
 
 `kvtide agent --config FILE`; without the option `/etc/kvtide/agent.yaml` is read if it exists. Every key has a default.
 Options (`--socket`, `--key-file`, `--listen`, `--state-directory`, `--policy`) win over the file, and so do
-`KVTIDE_SOCKET`, `KVTIDE_KEY_FILE` and `KVTIDE_STATE_DIRECTORY` in its environment. `KVTIDE_ACTIONS_OFF=1` there lets it
-do nothing, whatever the policy says. A key that is not listed here is an
-error. `kvtide status` finds the agent by `--url` or `KVTIDE_URL`.
+`KVTIDE_SOCKET`, `KVTIDE_KEY_FILE`, `KVTIDE_STATE_DIRECTORY` and `KVTIDE_NODE` (`balancer.node`) in its environment.
+`KVTIDE_ACTIONS_OFF=1` there lets it do nothing, whatever the policy says. `KVTIDE_CONTROL`, there and for `kvtide
+actions` and `kvtide node`, is the control socket's path, if it is not to be beside the link's: engines' containers that
+see that folder must not see it ([Kubernetes](kubernetes.md)). A key that is not listed here is an
+error. Commands such as `kvtide status` find the agent by `--url` or `KVTIDE_URL`, and show who they are by
+`KVTIDE_CREDENTIALS_FILE` or `KVTIDE_CREDENTIALS`, `KVTIDE_CA_FILE`, `KVTIDE_CERT_FILE`, `KVTIDE_CLIENT_KEY_FILE`:
+[security](security.md).
 
 | key | default | meaning |
 |---|---|---|
@@ -50,6 +54,8 @@ of ours stops an engine.
 | `KVTIDE_UPSTREAMS` | none | JSON file of servers that requests may be sent on to: [admission](admission.md) |
 | `KVTIDE_PIN_SECONDS` | 600 | after what time blocks that a connector unknown to us may hold count as leaked |
 | `KVTIDE_PLAIN_IDS` | - | any value but 0, false or no: show ids of requests and sessions, not their hashes |
+| `KVTIDE_HASH_TENANTS` | - | any value but 0, false or no: tenants that clients name (`user`, headers) are hashes, \
+unless the map names them: [tenants](tenants.md) |
 | `KVTIDE_SNAPSHOT_DIR` | - | folder for the allocator's segments when an allocation fails: see [torch](torch.md) |
 | `KVTIDE_HISTORY` | - | any value but 0, false or no: the agent may have allocations recorded, for 10 min at most |
 | `KVTIDE_TENANT_FROM`, `KVTIDE_SESSION_HEADER`, `KVTIDE_TRUSTED_PROXIES`, `KVTIDE_TENANT_MAP`, `KVTIDE_MARKS_TOKEN` \

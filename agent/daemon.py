@@ -10,26 +10,28 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import uvicorn
 from msgspec.structs import replace
 
 from agent.actions.actions import Actions
-from agent.actions.own import OwnLever
+from agent.actions.own import OwnLever, Prepares
 from agent.actions.persons import Persons
 from agent.actions.trigger import PromptTable
 from agent.actions.weights import WeightMoves
-from agent.balancer.wiring import balancer_of
+from agent.balancer.wiring import balancer_of, words_of
+from agent.balancer.word import FleetWord
 from agent.config import AgentConfig, HttpConfig
 from agent.control.app import build_control
 from agent.control.listen import ControlSocket
 from agent.control.peer import PeerProtocol
 from agent.errors import ConfigError, KvtideError
+from agent.faces.status_line import status_line
 from agent.judged import judged
 from agent.judging import LiveJudge
 from agent.link import LinkServer
+from agent.notify import Notifier
 from agent.policy.loaded import LoadedPolicy
 from agent.policy.types import Policy
 from agent.recorder.kept import usuals_in
@@ -40,10 +42,14 @@ from agent.sources.host.wiring import device_holders, starts, watched
 from agent.sources.registry import sources_of
 from agent.sources.runner import Sources
 from agent.state import AgentState, Judgement
+from agent.supervisor.drained import Drained
 from agent.supervisor.sleep import Sleep
 from agent.supervisor.wiring import restart_of
 from agent.tide import Tides
 from agent.waterfall.build import waterfalls
+from agent.web.listener import WebServer
+from agent.web.server import SERVING, QuietServer
+from agent.web.web import Web
 from engine_hooks import __version__
 from engine_hooks.levers.orders import ActionResult
 from exporters.agent_check import AgentCheck
@@ -52,9 +58,9 @@ from exporters.http import build_app
 logger = logging.getLogger("kvtide.agent")
 
 TICK_SECONDS = 0.25
-SERVER_SECONDS = 1.0
 READINGS_SECONDS = 1.0  # what the sources have read is looked at and judged so often
 HURRY_SECONDS = 0.2  # the same, while something is about to be acted on
+SETTLED_SECONDS = 5.0  # a source that hangs at the start keeps nobody waiting for longer
 OFF_VARIABLE = "KVTIDE_ACTIONS_OFF"
 
 
@@ -63,6 +69,10 @@ class Agent:
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
+        self._notifier = Notifier()
+        self._told_ready = False
+        self._web = Web(config.http.web_config_file)
+        self._server: WebServer | None = None
         self._policy = LoadedPolicy(config.policy)
         self._table = PromptTable(config.gone_after_periods, self._look_soon, lambda: self._policy.policy)
         self._link = LinkServer(config.link, self._table, heard=self._heard)
@@ -86,17 +96,25 @@ class Agent:
         self._judgement: Judgement | None = None
         self._tides = Tides()
         own: dict[str, OwnLever] = {}
+        before: dict[str, Prepares] = {}
+        self._word = FleetWord(words_of(config.balancer))
         self._actions = Actions(
-            kept.directory, self._policy.policy, self._link.act, environment=_switched_off(), own=own
+            kept.directory,
+            self._policy.policy,
+            self._link.act,
+            environment=_switched_off(),
+            own=own,
+            before=before,
+            word=self._word.orders,
         )
         moves = WeightMoves(self._actions)
         self._balancer = balancer_of(
             config.balancer, self._policy.policy, stops=moves.stops, moves=moves, marked=moves.marked
         )
-        self._restart = restart_of(
-            config.supervisor, config.balancer.kubernetes, self._balancer, lambda: self._looked_at
-        )
-        own |= {"restart": self._restart, "sleep": Sleep()}
+        drained = Drained(self._balancer, lambda: self._looked_at, drain_seconds=config.supervisor.drain_seconds)
+        self._restart = restart_of(config.supervisor, config.balancer.kubernetes, drained)
+        own["restart"] = self._restart
+        self._sleep = before["sleep"] = Sleep(drained)
         self._not_ready = "starting"
         self._stopping = False
         self._wake = asyncio.Event()
@@ -119,25 +137,29 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         control = ControlSocket(self._config.link)
         servers = self._servers(listener, control)
         self._sources.start()
         if self._recorder is not None:
             self._recorder.start()
         self._actions.start()
+        # Known before anything is judged: an off switch gives every engine all its share, an isolated one, too.
+        await self._word.once()
+        self._word.start()
         self._balancer.start()
-        serving = [asyncio.create_task(server.serve(sockets=[sock])) for server, sock in servers]
+        serving = [asyncio.create_task(server.serve()) for server in servers]
         self._not_ready = ""
-        host, port = listener.getsockname()[:2]
-        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        announce(self._server.url if self._server is not None else "")
         try:
             while not self._stopping and not any(each.done() for each in serving):
                 self._wake.clear()
                 self._tick()
+                self._notify()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), HURRY_SECONDS if self._actions.hurry else TICK_SECONDS)
         finally:
+            self._notifier.stopping()
             # First: load balancers go by what they have heard last.
             self._balancer.let_go()
             await check.close()
@@ -145,28 +167,30 @@ class Agent:
             await self._end_acting()
             self._link.close()
             self._sources.close()
-            for server, _ in servers:
+            for server in servers:
                 server.end()
             await asyncio.gather(*serving)
             control.close()
             if self._recorder is not None:
                 self._recorder.close()
 
-    def _servers(self, listener: socket.socket, control: ControlSocket) -> list[tuple[_Server, socket.socket]]:
+    def _servers(self, listener: socket.socket, control: ControlSocket) -> list[QuietServer]:
         ask = self._recorder.ask if self._recorder else None
         reload = self._reload_asked if self._config.http.reload else None
         app = build_app(self.snapshot, ask, reload, self._balancer.told, tides=self._tides)
-        servers = [(_Server(uvicorn.Config(app, **_SERVING)), listener)]
+        self._server = WebServer(app, listener, self._web)
+        servers: list[QuietServer] = [self._server]
         if control.listener is not None:
             here = build_app(self.snapshot, ask, tides=self._tides)
             app = build_control(Persons(self._actions), self._reload_asked, here)
-            config = uvicorn.Config(app, http=PeerProtocol, proxy_headers=False, **_SERVING)
-            servers.append((_Server(config), control.listener))
+            config = uvicorn.Config(app, http=PeerProtocol, **SERVING)
+            servers.append(QuietServer(config, control.listener))
         return servers
 
     async def _end_acting(self) -> None:
         await self._actions.close()
         await self._restart.close()
+        await self._word.close()
 
     def snapshot(self) -> AgentState:
         """Return the state as it is now, with what was last made of it."""
@@ -200,6 +224,7 @@ class Agent:
             actions=self._actions.state(),
             policy=self._policy.state,
             balancer=self._balancer.state,
+            http=self._server.state() if self._server is not None else None,
             waterfalls=waterfalls(devices.gpus, engines, processes, host_pids=pids) if devices else (),
             **readings,
         )
@@ -215,6 +240,7 @@ class Agent:
         self._judgement = self._judge.look(state)
         self._tides.take(state, self._judgement)
         self._actions.take(replace(state, judgement=self._judgement))
+        self._sleep.look(state, self._actions.book.live())
         try:
             self._balancer.look(state, self._judgement)
         except Exception as error:  # weights are full again by themselves when nobody looks
@@ -239,6 +265,23 @@ class Agent:
         """Load the policy again; return why it was not taken, empty where it was."""
         self._table.version += 1
         return self._policy.reload(self._adopt)
+
+    def _hung_up(self) -> None:
+        self._notifier.reloading()
+        self._reload()
+        self._notifier.ready()
+
+    def _notify(self) -> None:
+        """Tell systemd of this turn; that it is ready once every source was read, or has had the time."""
+        state = self._looked_at
+        if not self._told_ready and state is not None:
+            read = all(each.reads or each.failures for each in state.sources)
+            if read or time.time() - self._started_at > SETTLED_SECONDS:
+                self._told_ready = True
+                self._notifier.ready()
+        self._notifier.turned(
+            self._not_ready or (status_line(state, self._judgement) if state is not None else "starting")
+        )
 
     async def _reload_asked(self) -> str:
         return self._reload()
@@ -268,43 +311,10 @@ class Agent:
                 logger.info("link: engines reach this agent again")
 
 
-_SERVING: dict[str, Any] = {
-    "log_level": "warning",
-    "access_log": False,
-    "lifespan": "off",
-    "server_header": False,
-    "timeout_graceful_shutdown": 2,
-}
-
-
 def _switched_off() -> str:
     """Return why the environment lets nothing be done; empty where it does."""
     text = os.environ.get(OFF_VARIABLE, "")
     return "" if text.lower() in ("", "0", "false", "no") else f"{OFF_VARIABLE} in the agent's environment: {text}"
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without signal handlers of its own, for the daemon has them, and without its ten wake-ups a second."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._ending = asyncio.Event()
-
-    def end(self) -> None:
-        """Stop serving, in order."""
-        self.should_exit = True
-        self._ending.set()
-
-    async def main_loop(self) -> None:
-        """Wait for the end; once a second, answers get a new date."""
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), SERVER_SECONDS)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
-        yield
 
 
 def _listen(config: HttpConfig) -> socket.socket:
@@ -317,7 +327,7 @@ def _listen(config: HttpConfig) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        sock.listen(128)
+        sock.listen(1024)
     except OSError as error:
         sock.close()
         remedy = "choose another by --listen HOST:PORT or http.listen in the configuration (port 0 takes a free one)"

@@ -8,6 +8,7 @@ the other's, its parent or its sibling, by their own view in one pid namespace.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -136,9 +137,19 @@ class MemberTable:
         )
 
     def processes(self, now: float) -> tuple[MemberState, ...]:
-        """Return the processes that belong to no engine, by name; ``MAX_PROCESSES`` at most."""
-        found = [self._state(member, now) for member in self._members.values() if member.role == TORCH]
-        return tuple(sorted(found, key=lambda state: state.process)[:MAX_PROCESSES])
+        """Return the processes that belong to no engine, by name; ``MAX_PROCESSES`` at most.
+
+        Where there are more, each pid's first comes before any pid's second, and of those who was here first: a name
+        is the process's own word, and must not push others out.
+        """
+        before: Counter[int] = Counter()
+        found: list[tuple[int, _Member]] = []
+        for member in self._members.values():
+            if member.role == TORCH:
+                found.append((before[member.pid], member))
+                before[member.pid] += 1
+        kept = sorted(found, key=lambda pair: pair[0])[:MAX_PROCESSES]
+        return tuple(sorted((self._state(member, now) for _, member in kept), key=lambda state: state.process))
 
     def disconnected(self, instance: str, now: float) -> bool:
         """The link to a member ended; return whether it is one of ours."""

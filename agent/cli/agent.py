@@ -26,6 +26,9 @@ def agent(
     policy: Annotated[
         str | None, typer.Option(metavar="PROFILE|FILE", help="The thresholds to judge by (policy).")
     ] = None,
+    node: Annotated[
+        str | None, typer.Option(envvar="KVTIDE_NODE", help="This node's name for the coordinator (balancer.node).")
+    ] = None,
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT for metrics and state; port 0 takes a free one (http.listen).")
     ] = None,
@@ -48,6 +51,7 @@ def agent(
         "http.listen": listen,
         "recorder.directory": state_directory and state_directory.absolute(),
         "policy": policy,
+        "balancer.node": node,
     }
     settings = load(config, {key: str(value) for key, value in chosen.items() if value is not None})
 
@@ -61,6 +65,7 @@ def agent(
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     # The default of 1,024 descriptors is soon used up by idle scrapers.
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:  # a sandbox may forbid to ask
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     asyncio.run(serve())

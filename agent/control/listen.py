@@ -16,11 +16,17 @@ logger = logging.getLogger("kvtide.agent")
 
 MODE = 0o660
 NAME, USUAL_LINK = "control.sock", "agent.sock"
+VARIABLE = "KVTIDE_CONTROL"
 WAITING = 16
 
 
 def control_path(link: Path) -> Path:
-    """Return the control socket's path: beside the link's, so that two agents in one folder have two."""
+    """Return the control socket's path: beside the link's, so that two agents in one folder have two.
+
+    ``KVTIDE_CONTROL`` names another: where containers of engines see the link's folder, their root could open it there.
+    """
+    if elsewhere := os.environ.get(VARIABLE):
+        return Path(elsewhere)
     return link.with_name(NAME) if link.name == USUAL_LINK else link.with_name(f"{link.name}.{NAME}")
 
 
@@ -33,9 +39,9 @@ class ControlSocket:
         self.listener: socket.socket | None = None
         self._identity: tuple[int, int] | None = None
         try:
-            self.listener = self._bind(link.group)
+            self.listener = self._bind(link.control_group)
         except (OSError, KeyError) as error:
-            told = error.strerror if isinstance(error, OSError) else f"there is no group {link.group}"
+            told = error.strerror if isinstance(error, OSError) else f"there is no group {link.control_group}"
             self.problem = f"{self.path}: {told}"
             logger.warning("no control socket: %s; nobody can order anything", self.problem)
 

@@ -40,7 +40,7 @@ CIPHERS = {
 
 
 def _wrong(why: str, key: str, value: str) -> PydanticCustomError:
-    return PydanticCustomError(OUT_OF_ORDER, why, {"key": key, "value": value})  # type: ignore[arg-type]
+    return PydanticCustomError(OUT_OF_ORDER, why, {"key": key, "value": value})
 
 
 def _users(given: Any) -> dict[str, str]:

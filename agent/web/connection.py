@@ -34,11 +34,12 @@ class WebConnection(H11Protocol):
         *,
         settings: WebSettings,
         closed: Callable[[], None],
+        served: Callable[[], None],
         refuse: Callable[[str], None],
     ) -> None:
         super().__init__(config, server_state, {})
         self.settings = settings
-        self._closed, self._refuse = closed, refuse
+        self._closed, self._tell_served, self._refuse = closed, served, refuse
         self.logger = _quiet
         self.waits_since = time.monotonic()
         self._served = 0
@@ -64,15 +65,19 @@ class WebConnection(H11Protocol):
         super().data_received(data)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
+        """Wait for the next request. One that was sent before its turn (pipelining) has none: others wait as well."""
         self.waits_since, self._begun = time.monotonic(), None
         self._served += 1
+        self._tell_served()
+        if self.conn.trailing_data[0]:
+            self.transport.close()
         super().on_response_complete()
 
     @property
     def waits(self) -> bool:
         """Whether it is the client's turn to ask."""
-        return self.cycle is None or self.cycle.response_complete
+        cycle: Any = self.cycle  # None before the first request, whatever its type says
+        return cycle is None or bool(cycle.response_complete)
 
     @property
     def unread(self) -> int:

@@ -33,15 +33,14 @@ class _Client:
     """One accepted connection: a task that shakes hands, then a protocol."""
 
     def __init__(self, address: str) -> None:
-        self.address, self.since = address, time.monotonic()
+        self.address = address
         self.task: asyncio.Task[None] | None = None
         self.protocol: WebConnection | None = None
 
-    def rank(self) -> tuple[bool, float]:
-        """Return who goes first where one must: who keeps us waiting, and of those who has longest."""
-        if self.protocol is None:
-            return False, self.since
-        return not (self.protocol.waits or self.protocol.unread), self.protocol.waits_since
+    @property
+    def keeps_waiting(self) -> bool:
+        """Whether it is the client's turn: to shake hands, to ask, to read."""
+        return self.protocol is None or self.protocol.waits or self.protocol.unread > 0
 
     def end(self) -> None:
         """End it at once."""
@@ -67,7 +66,8 @@ class WebServer(QuietServer):
         super().__init__(config, listener)
         self._web = web
         listener.setblocking(False)
-        self._clients: set[_Client] = set()
+        self._clients: dict[_Client, None] = {}  # who has waited longest comes first
+        self._per_address: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self.address = f"{f'[{host}]' if ':' in host else host}:{port}"
         web.changed = self._renew
@@ -142,17 +142,25 @@ class WebServer(QuietServer):
                 continue
             self._make_room(MOST_CONNECTIONS - 1)
             client = _Client(address[0])
-            self._clients.add(client)
+            self._clients[client] = None
+            self._per_address[client.address] += 1
             client.task = loop.create_task(self._begin(client, sock))
             client.task.add_done_callback(partial(self._begun, client, sock))
             await asyncio.sleep(0)  # sock_accept does not wait where one is there: others must have their turn
 
     async def _begin(self, client: _Client, sock: socket.socket) -> None:
         settings = self._web.settings
-        refuse, closed = self._refused_one, partial(self._clients.discard, client)
+        closed, served = partial(self._forget, client), partial(self._last, client)
 
         def protocol() -> WebConnection:
-            return WebConnection(self.config, self.server_state, settings=settings, closed=closed, refuse=refuse)
+            return WebConnection(
+                self.config,
+                self.server_state,
+                settings=settings,
+                closed=closed,
+                served=served,
+                refuse=self._refused_one,
+            )
 
         timeout = HANDSHAKE_SECONDS if settings.tls is not None else None
         _, made = await asyncio.get_running_loop().connect_accepted_socket(
@@ -165,7 +173,7 @@ class WebServer(QuietServer):
     def _begun(self, client: _Client, sock: socket.socket, task: asyncio.Task[None]) -> None:
         if client.protocol is not None:
             return
-        self._clients.discard(client)
+        self._forget(client)
         sock.close()
         if not task.cancelled() and task.exception() is not None:
             self._refused_one("handshake")
@@ -173,15 +181,29 @@ class WebServer(QuietServer):
     def _make_room(self, most: int) -> None:
         """End connections until there are ``most`` (0: end one), of the address that has most of them."""
         while self._clients and len(self._clients) > most:
-            per = Counter(each.address for each in self._clients)
-            heaviest = max(per.values())
-            self._refused("crowded", min((c for c in self._clients if per[c.address] == heaviest), key=_Client.rank))
+            heaviest = max(self._per_address, key=self._per_address.__getitem__)
+            waiting = (each for each in self._clients if each.address == heaviest and each.keeps_waiting)
+            oldest = (each for each in self._clients if each.address == heaviest)
+            self._refused("crowded", next(waiting, None) or next(oldest))
             if not most:
                 return
 
+    def _forget(self, client: _Client) -> None:
+        if client in self._clients:
+            del self._clients[client]
+            self._per_address[client.address] -= 1
+            if not self._per_address[client.address]:
+                del self._per_address[client.address]
+
+    def _last(self, client: _Client) -> None:
+        """Its waiting begins anew."""
+        if client in self._clients:
+            del self._clients[client]
+            self._clients[client] = None
+
     def _refused(self, why: str, client: _Client) -> None:
         self._refused_one(why)
-        self._clients.discard(client)
+        self._forget(client)
         client.end()
 
     def _refused_one(self, why: str) -> None:

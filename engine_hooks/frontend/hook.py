@@ -28,6 +28,7 @@ from engine_hooks.wrapping import wrap
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
 HYGIENE = "hygiene"
+EARLIER = "earlier"
 _AUTHENTICATION = "AuthenticationMiddleware"
 _PARSED = ("to_sampling_params", "to_beam_search_params")  # what turns a parsed body into parameters
 
@@ -59,7 +60,7 @@ def _enter(app: Any, settings: TenantSettings, guard: Guard) -> None:
     wrap(llm.AsyncLLM, "add_request", lambda original: _marking(original, settings, guard))
     for name, module in list(sys.modules.items()):
         if name.startswith("vllm.entrypoints.") and "protocol" in name:
-            _hand_users_in(module)
+            _hand_users_in(module, guard)
     proxy = sys.modules.get("uvicorn.middleware.proxy_headers")
     if proxy is not None:
         wrap(proxy.ProxyHeadersMiddleware, "__call__", _keeping_the_peer)
@@ -73,20 +74,20 @@ def _enter(app: Any, settings: TenantSettings, guard: Guard) -> None:
         gate.why_not = ""
 
 
-def _hand_users_in(module: Any) -> None:
+def _hand_users_in(module: Any, guard: Guard) -> None:
     for value in list(vars(module).values()):
         if isinstance(value, type) and "user" in getattr(value, "model_fields", ()):
             for name in _PARSED:
                 if name in vars(value):
-                    wrap(value, name, _noting_the_user)
+                    wrap(value, name, lambda original: _noting_the_user(original, guard))
 
 
-def _noting_the_user(original: Callable[..., Any]) -> Callable[..., Any]:
+def _noting_the_user(original: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
     @functools.wraps(original)
     def parsed(self: Any, *args: Any, **kwargs: Any) -> Any:
         claims = CLAIMS.get()
         if claims is not None:
-            claims.note_user(self.user)
+            guard.run(HOOK, claims.note_user, self.user)
         return original(self, *args, **kwargs)
 
     return parsed
@@ -121,7 +122,7 @@ def _marking(
 ) -> Callable[..., Awaitable[Any]]:
     """Add the marks to a request's parameters, after the client's own were taken out; on a copy of them."""
     places = {name: place for place, name in enumerate(inspect.signature(original).parameters)}
-    see = gate_of_process(settings).see
+    gate = gate_of_process(settings)
 
     def mark(args: list[Any], kwargs: dict[str, Any]) -> None:
         def argument(name: str) -> Any:
@@ -133,7 +134,9 @@ def _marking(
         claims = CLAIMS.get() or Claims()
         tenant = settings.of_request(salt, getattr(lora, "lora_name", None), claims.front)
         carried = marks.front_marks(tenant, claims.session)
-        guard.run(HYGIENE, see, printable(tenant) or NO_TENANT, prompt, argument("prompt_text"))
+        name = printable(tenant) or NO_TENANT
+        guard.run(HYGIENE, gate.see, name, prompt, argument("prompt_text"))
+        guard.run(EARLIER, gate.needs, name, prompt, argument("params"))
         if getattr(prompt, "sampling_params", None) is not None:  # a front end that has made its request already
             prompt.sampling_params = with_marks(prompt.sampling_params, carried)
             return

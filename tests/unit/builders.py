@@ -9,6 +9,7 @@ from agent.oom.log import FailureCount
 from agent.policy.state import PolicyState
 from agent.state import AgentState, EngineState, HookState, LinkState, MemberState, PoolState, Verdict
 from agent.subject import Subject
+from agent.web.state import REASONS, HttpState
 from engine_hooks.members import FrontendRow, WorkerRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
 from tests.unit.allocators import make_allocator_state, make_failure
@@ -295,6 +296,21 @@ def make_actions(**changes: Any) -> ActionsState:
     return ActionsState(**values | changes)
 
 
+def make_http(**changes: Any) -> HttpState:
+    """A port of this host alone, which has turned away five that waited for too long."""
+    refused = dict.fromkeys(REASONS, 0) | {"slow": 5}
+    values: dict[str, Any] = {
+        "listen": "127.0.0.1:9477",
+        "loopback": True,
+        "tls": False,
+        "known": False,
+        "problem": "",
+        "connections": 2,
+        "refused": refused,
+    }
+    return HttpState(**values | changes)
+
+
 def make_state(*engines: EngineState, **changes: Any) -> AgentState:
     """One live engine with a leak and one silent engine, unless ``engines`` are given."""
     values: dict[str, Any] = {
@@ -320,6 +336,7 @@ def make_state(*engines: EngineState, **changes: Any) -> AgentState:
         "actions": make_actions(),
         "policy": PolicyState(source="default", profile="default", loaded_at=1_699_999_000.0),
         "balancer": make_balancer(),
+        "http": make_http(),
         "judge_errors": {"kv_orphan": 1},
     }
     return AgentState(**values | changes)

@@ -85,7 +85,7 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
         ),
         (
             "link: {sokcet: /x}",
-            "unknown key link.sokcet; allowed here: socket, key_file, mode, group, allow_uids, allow_gids",
+            "unknown key link.sokcet; allowed here: socket, key_file, mode, group, control_group, allow_uids",
         ),
         ("http: {port: 1}", "unknown key http.port; allowed here: listen"),
         (
@@ -104,7 +104,7 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
         ('link: {socket: "/a\\0b"}', "link.socket: '/a\\x00b': must not contain a zero byte"),
         ("link: {allow_uids: [root]}", "link.allow_uids.0: 'root': Input should be a valid integer"),
         ("link: {allow_uids: 5}", 'link.allow_uids: 5: must be a list (lines that begin with "-")'),
-        ("link: 5", "link: 5: must be a mapping with socket, key_file, mode, group, allow_uids, allow_gids"),
+        ("link: 5", "link: 5: must be a mapping with socket, key_file, mode, group, control_group, allow_uids"),
         ("http:", "http: None: must be a mapping with listen"),
         (
             "sources: {scrape: {engines: {url: 'http://a'}}}",

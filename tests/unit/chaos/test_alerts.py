@@ -68,7 +68,7 @@ def test_it_waits_until_the_alert_fires(server: Answers, of: str) -> None:
 
 def test_a_pending_alert_does_not_fire(server: Answers) -> None:
     server.turns = [[alert("Leak", "pending"), alert("Other")]]
-    with pytest.raises(AlertError, match="Leak did not fire within 0.1 s; what fired: Other"):
+    with pytest.raises(AlertError, match=r"Leak did not fire within 0\.1 s; what fired: Other"):
         watch(server).expect("Leak", within="100ms")
 
 
