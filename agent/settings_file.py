@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Container
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -78,7 +80,10 @@ def _weigh(node: Any, weights: dict[int, int]) -> int:
 def read(file: Path) -> Any:
     """Return what is in ``file``, an empty mapping where nothing is; raises :class:`ConfigError`."""
     try:
-        with file.open("rb") as opened:
+        # A pipe that nobody writes to would hold up whoever reads it: at a reload, the agent.
+        with open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise ConfigError(f"{file}: not a regular file")
             content = opened.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise ConfigError(f"{file}: more than {MAX_BYTES >> 20} MiB: no file of settings is so large")

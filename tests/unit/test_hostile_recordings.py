@@ -57,6 +57,12 @@ def test_a_policy_that_would_blow_up_is_refused(
     )
 
 
+def test_a_pipe_that_nobody_writes_to_holds_up_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "p.yaml"
+    os.mkfifo(path)
+    assert line(capsys, 2, "policy", "check", path) == f"kvtide: {path}: not a regular file"
+
+
 def test_aliases_that_repeat_little_are_right(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text("serving: {queue_warn: &n 60, queue_page: *n}\n")
