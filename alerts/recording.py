@@ -152,7 +152,8 @@ def _nodes() -> Group:
 
 
 def _fleet() -> Group:
-    confirmed = f'{c.VERDICT.name}{{phase="confirmed",tier="page"}}'
+    # What kvtide acts on, and so what it must not do node by node: a note asks for nothing.
+    confirmed = f'{c.VERDICT.name}{{phase="confirmed",tier!="note"}}'
     return Group(
         "kvtide-recording-fleet",
         (
@@ -167,7 +168,8 @@ def _fleet() -> Group:
             Recording(
                 "fleet:kvtide_verdict_nodes:ratio",
                 f"count by (kind) (max by (instance, kind) ({confirmed})) / scalar(fleet:kvtide_nodes:count)",
-                "Share of nodes with a page of a kind: above a fifth it is no fault of one node.",
+                "Share of nodes on which a verdict stands that asks for something: above a fifth it is no fault of one "
+                "node.",
             ),
             Recording(
                 "fleet:kvtide_scale_demand:pools",

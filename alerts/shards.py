@@ -32,7 +32,7 @@ def groups(policy: Policy) -> tuple[Group, ...]:
                     "global:kvtide_verdict_nodes:ratio",
                     """sum by (kind) (fleet:kvtide_verdict_nodes:ratio
                         * on (shard) group_left () fleet:kvtide_nodes:count) / scalar(global:kvtide_nodes:count)""",
-                    "Share of all nodes with a page of a kind.",
+                    "Share of all nodes on which a verdict stands that asks for something.",
                 ),
                 Recording(
                     "global:kvtide_scale_out:ratio",
@@ -56,8 +56,8 @@ def groups(policy: Policy) -> tuple[Group, ...]:
                     expr=f"""global:kvtide_verdict_nodes:ratio > {policy.actions.fleet_share}
                         and on () global:kvtide_nodes:count >= {LEAST_NODES}""",
                     held="1m",
-                    summary="{{ $value | humanizePercentage }} of all nodes of all shards page for {{ $labels.kind }}",
-                    description=f"""The same verdict, {{{{ $labels.kind }}}}, pages on {{{{ $value | humanizePercentage
+                    summary="{{ $labels.kind }} on {{ $value | humanizePercentage }} of all nodes of all shards",
+                    description=f"""The same verdict, {{{{ $labels.kind }}}}, stands on {{{{ $value | humanizePercentage
                         }}}} of the nodes of all shards at once, more than {percent(policy.actions.fleet_share)}. That
                         is a roll-out, a client or a dependency, not a node: do nothing node by node.""",
                     board="kvtide-fleet",

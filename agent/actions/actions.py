@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from agent.actions.book import Book
 from agent.actions.errors import JournalError
 from agent.actions.executor import MINE, Executor, new_action
+from agent.actions.fleet import FleetOrders
 from agent.actions.follow import Follow, Found
 from agent.actions.gates.pace import budget_left
 from agent.actions.gates.question import Question
@@ -27,7 +28,7 @@ from agent.actions.measure import measured
 from agent.actions.memory import Memory, standing
 from agent.actions.orders import BUSY, Orders, Send
 from agent.actions.outside import Outside
-from agent.actions.own import OwnLevers
+from agent.actions.own import OwnLevers, Prepares
 from agent.actions.planner import plans
 from agent.actions.safety import OF_ONE_LEVER, refusal_of
 from agent.actions.silent import Silent
@@ -54,7 +55,8 @@ class Actions:
     """``directory``: where the journal and the switches are. ``send`` gives an order to the link.
 
     ``clock``: monotonic seconds, ``wall``: Unix seconds. ``environment``: why the environment switches all off.
-    ``own``: levers that no process is asked for.
+    ``own``: levers that no process is asked for. ``before``: what is done before a lever's order is sent.
+    ``word``: what is ordered for the fleet by its coordinator.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class Actions:
         minute: Callable[[float], int] = minute_of,
         environment: str = "",
         own: OwnLevers | None = None,
+        before: Mapping[str, Prepares] | None = None,
+        word: Callable[[], FleetOrders] = FleetOrders,
     ) -> None:
         self.policy = policy
         self._own = {} if own is None else own
@@ -75,10 +79,12 @@ class Actions:
         self.journal = JournalThread(Journal(directory))
         self.book = Book(self.journal, wall)
         self.orders = Orders(send, self._untold)
-        self.executor = Executor(self.book, self.orders, lambda: self.policy, self._own)
-        self.outside = Outside(lambda: self.policy, directory, environment)
+        self.executor = Executor(
+            self.book, self.orders, lambda: self.policy, self._own, {} if before is None else before
+        )
+        self.outside = Outside(lambda: self.policy, directory, environment, word)
         self.memory = Memory()
-        self.tasks = Tasks(lambda: self.book.open_breaker("a fault of kvtide's own; see the log"))
+        self.tasks = Tasks(self._fault)
         self.looked_at: AgentState | None = None
         self._leases = Leases(self.book, self.orders, self._end)
         self._follow = Follow(self.memory)
@@ -178,7 +184,8 @@ class Actions:
     @property
     def vetoes(self) -> tuple[Veto, ...]:
         """The node's, and the fleet's."""
-        return (*self.book.vetoes, *self.outside.said(self.clock()).orders.vetoes)
+        fleet = self.outside.said(self.clock()).orders
+        return (*self.book.vetoes, *(veto for each in fleet for veto in each.vetoes))
 
     @property
     def yields(self) -> dict[str, str]:
@@ -232,7 +239,7 @@ class Actions:
         made = tuple(plans(judgement, state, self.policy, self.memory, self.book.live()))
         for ladder in (*made, *self._silent.take(made, judgement, state)):
             for plan in ladder:
-                asked.append(((plan.kind, plan.subject), plan.lever))
+                asked.append(plan)
                 refusal = self._try(plan, state)
                 if refusal is None or refusal.code not in OF_ONE_LEVER:
                     break
@@ -271,9 +278,10 @@ class Actions:
 
     def _close_for_the_fleet(self) -> None:
         """A person has closed all breakers: what has opened before that closes, what opens later does not."""
-        orders, breaker = self.outside.said(self.clock()).orders, self.book.breaker
-        if self._opened and breaker.open and orders.closed_at is not None and orders.closed_at > (breaker.since or 0.0):
-            self.book.close_breaker(f"{orders.closed_by}, for the fleet")
+        for orders in self.outside.said(self.clock()).orders:
+            at, breaker = orders.closed_at, self.book.breaker
+            if self._opened and breaker.open and at is not None and at > (breaker.since or 0.0):
+                self.book.close_breaker(f"{orders.closed_by}, for the fleet")
 
     def _let_go(self, action: Action) -> None:
         """Put the former arguments back where a change of them did not help; what is in force is unwanted then."""
@@ -284,9 +292,9 @@ class Actions:
     def _take_back(self, state: AgentState) -> None:
         live = self.book.live()
         in_force = tuple(each for each in live if each.phase == "in_force" and not self._leases.waits(each))
-        undo = self.outside.said(self.clock()).orders.undo
+        undos = [each.undo for each in self.outside.said(self.clock()).orders if each.undo is not None]
         said = (self.policy, self.off, self.vetoes)
-        for action, why in self._follow.unwanted(in_force, *said, now=self.wall(), undo=undo):
+        for action, why in self._follow.unwanted(in_force, *said, now=self.wall(), undos=undos):
             self._end(action, "undone", why)
         for action in self._follow.calm(in_force, self.policy, state.monotonic):
             arguments = milder(action, state, self.policy)
@@ -297,6 +305,14 @@ class Actions:
 
     def _end(self, action: Action, ending: Phase, why: str) -> None:
         self._alone(action, lambda: self.executor.undo(action, why, ending))
+
+    def _fault(self, engine: str) -> None:
+        """Something has raised: what was being done on the engine is not going on, and must not look as if it were."""
+        for action in self.book.live():
+            if action.plan.subject.engine == engine and action.phase != "in_force":
+                why = "a fault of kvtide's own, see the log; what the engine has of it ends by its lease"
+                self.book.set(replace(action, verified="unknown"), "failed", why)
+        self.book.open_breaker("a fault of kvtide's own; see the log")
 
     def _alone(self, action: Action, work: Callable[[], Work]) -> None:
         self.tasks.alone(action.plan.subject.engine, work)

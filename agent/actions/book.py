@@ -18,6 +18,7 @@ from agent.actions.memory import Key
 from agent.actions.types import LIVE_PHASES, Action, ActionCount, BreakerState, Phase, Plan, Refusal
 from agent.actions.vetoes import Veto
 from agent.actions.writing import JournalThread
+from agent.policy.actions import Rung
 
 logger = logging.getLogger("kvtide.actions")
 
@@ -30,6 +31,8 @@ PROBE_SECONDS = 10.0  # a journal that could not be written is tried again so of
 T = TypeVar("T")
 
 DID_NOT_HELP = "did_not_help"  # beside the phases
+PASSING = "busy"
+QUOTAS: Rung = "quotas"
 
 BREAKER, BUDGET, VETOES, OFF, PROBE = "breaker", "budget_since", "vetoes", "off", "probe"
 MARKS, WEIGHTS = "marks", "weights"
@@ -51,6 +54,7 @@ class Book:
         self._done: Counter[tuple[str, str]] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
         self._told: dict[tuple[Key, str], str] = {}
+        self._passing: frozenset[tuple[Key, str]] = frozenset()
         self._next_probe = 0.0
 
     # -- actions ----------------------------------------------------------------------------------------------------
@@ -94,9 +98,14 @@ class Book:
     # -- refusals ---------------------------------------------------------------------------------------------------
 
     def refused(self, plan: Plan, refusal: Refusal) -> None:
-        """Count and write a refusal, once while the reason for it stays the same."""
-        key = ((plan.kind, plan.subject), plan.lever)
-        if self._told.get(key) == refusal.code:
+        """Count and write a refusal, once while the reason for it stays the same.
+
+        What is busy at one look is not told: something else is being done at this moment, and by the next it is over.
+        """
+        key = asked_key(plan)
+        passing = refusal.code == PASSING and key not in self._passing
+        self._passing = self._passing - {key} if refusal.code != PASSING else self._passing | {key}
+        if passing or self._told.get(key) == refusal.code:
             return
         self._told[key] = refusal.code
         self.note_refusal(plan.lever, plan.subject.engine, plan.kind, refusal)
@@ -107,10 +116,11 @@ class Book:
         code, text = refusal.code, refusal.text
         self.journal.refuse(Refused(at=self._wall(), lever=lever, engine=engine, kind=kind, code=code, text=text))
 
-    def asked_for(self, keys: Iterable[tuple[Key, str]]) -> None:
+    def asked_for(self, plans: Iterable[Plan]) -> None:
         """Forget the refusals of what nobody plans any more."""
-        kept = set(keys)
+        kept = {asked_key(plan) for plan in plans}
         self._told = {key: code for key, code in self._told.items() if key in kept}
+        self._passing &= kept
 
     # -- breaker, vetoes, switch ------------------------------------------------------------------------------------
 
@@ -204,6 +214,14 @@ class Book:
             for each in (self._refused, self._done)
         )
         return refused, done
+
+
+def asked_key(plan: Plan) -> tuple[Key, str]:
+    """Return what tells one plan that is made at look after look from another: a plan for all tenants names the worst,
+    which may be another at each.
+    """
+    subject = replace(plan.subject, scope="engine", tenant="") if plan.rung == QUOTAS else plan.subject
+    return (plan.kind, subject), plan.lever
 
 
 def result_of(action: Action) -> str:

@@ -7,14 +7,14 @@ one of several processes has done alone is undone.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from agent.actions.book import Book
 from agent.actions.errors import JournalError
 from agent.actions.orders import BUSY, NO_ANSWER, NOT_HERE, Orders
-from agent.actions.own import OwnLevers
+from agent.actions.own import OwnLevers, Prepares
 from agent.actions.types import Action, Mode, Outcome, Phase, Plan, Refusal
 from agent.policy.types import Policy
 from engine_hooks.levers.orders import Argument, Op
@@ -25,6 +25,7 @@ REFUSING = frozenset(
     | {BUSY}
 )
 MINE = "agent"
+SLOW = {"sleep": 120.0}  # seconds that levers may take which move a model's weights
 
 
 def new_action(
@@ -45,10 +46,19 @@ def new_action(
 
 
 class Executor:
-    """``policy`` gives the one in force; ``own``: levers that no process is asked for."""
+    """``policy`` gives the one in force; ``own``: levers that no process is asked for; ``before``: what is done
+    before a lever's order is sent, by lever.
+    """
 
-    def __init__(self, book: Book, orders: Orders, policy: Callable[[], Policy], own: OwnLevers) -> None:
-        self._own = own
+    def __init__(
+        self,
+        book: Book,
+        orders: Orders,
+        policy: Callable[[], Policy],
+        own: OwnLevers,
+        before: Mapping[str, Prepares],
+    ) -> None:
+        self._own, self._before = own, before
         self._book = book
         self._orders = orders
         self._policy = policy
@@ -77,6 +87,9 @@ class Executor:
         return self._book.set(action, _ending(outcomes), _told(outcomes))
 
     async def _apply(self, action: Action) -> Action:
+        first = self._before.get(action.plan.lever)
+        if first is not None and (why := await first.prepare(action.plan)):
+            return self._book.set(replace(action, verified="unknown"), "refused", why)
         action = self._book.set(action, "sent")
         own = self._own.get(action.plan.lever)
         outcomes = await self._ask("apply", action) if own is None else (await own.apply(action.plan),)
@@ -134,14 +147,17 @@ class Executor:
             targets=plan.targets,
             arguments=plan.arguments,
             lease_seconds=plan.lease_seconds,
-            seconds=self._policy().actions.answer_seconds,
+            seconds=self._seconds(plan.lever),
         )
 
     async def _undo_at(self, action: str, lever: str, targets: Sequence[str]) -> tuple[Outcome, ...]:
-        seconds = self._policy().actions.answer_seconds
         return await self._orders.ask(
-            "undo", action=action, lever=lever, targets=targets, lease_seconds=0.0, seconds=seconds
+            "undo", action=action, lever=lever, targets=targets, lease_seconds=0.0, seconds=self._seconds(lever)
         )
+
+    def _seconds(self, lever: str) -> float:
+        """Return how long an answer is waited for."""
+        return max(self._policy().actions.answer_seconds, SLOW.get(lever, 0.0))
 
 
 def _measured(action: Action) -> Action:

@@ -1,6 +1,7 @@
-"""The fleet's word: what a person orders for all nodes at once, in one file that each of them reads.
+"""The fleet's word: what a person orders for all nodes at once, in one place that each of them reads: a file, or the
+Lease that they share.
 
-The file is one word (``on``, ``off``, or why it is off), or JSON as ``kvtide actions fleet`` writes it.
+It is one word (``on``, ``off``, or why it is off), or JSON as ``kvtide actions fleet`` writes it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from agent.actions.executor import MINE
@@ -66,14 +66,15 @@ class Follow:
         vetoes: tuple[Veto, ...],
         *,
         now: float,
-        undo: FleetUndo | None,
+        undos: Sequence[FleetUndo],
     ) -> Iterator[tuple[Action, str]]:
-        """Yield what must not be in force any more, with the reason. ``now``: Unix seconds; ``undo``: the fleet's."""
+        """Yield what must not be in force any more, with the reason. ``now``: Unix seconds; ``undos``: the fleet's."""
         for action in in_force:
             lever, engine = action.plan.lever, action.plan.subject.engine
+            undo = next((each for each in undos if each.means(action.at, lever, engine)), None)
             if off:
                 yield action, off
-            elif undo is not None and undo.means(action.at, lever, engine):
+            elif undo is not None:
                 yield action, f"undone by {undo.by}, for the fleet"
             elif action.until is not None and now >= action.until:
                 yield action, "its time is over"

@@ -113,6 +113,13 @@ def _tenant_share(state: AgentState, subject: Subject) -> float | None:
     return next((each.share_ratio for each in own), None)
 
 
+def _tenant_requests(state: AgentState, subject: Subject) -> float | None:
+    engine = engine_of(state, subject)
+    rows = engine.detail.tenants if engine is not None and engine.detail is not None else None
+    own = next((each for each in rows or () if each.tenant == subject.tenant), None)
+    return None if own is None else own.running + own.waiting
+
+
 def _slack(state: AgentState, subject: Subject) -> float | None:
     known = [each.slack_bytes for each in allocators_of(state, subject) if each.slack_bytes is not None]
     return max(known, default=None)
@@ -136,6 +143,7 @@ MEASURES: Mapping[str, Measure] = {
     "silent_requests": _silent,
     "stalled_seconds": _stalled,
     "tenant_share_ratio": _tenant_share,
+    "tenant_requests": _tenant_requests,
     "allocator_slack_bytes": _slack,
     "preempted_per_minute": _signal("preempted_per_minute"),
     "refused_per_minute": _signal("refused_per_minute"),

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.actions.fleet import FleetOrders, parse
@@ -29,14 +29,15 @@ _MOST_FILES = 256
 @dataclass(frozen=True, slots=True)
 class Said:
     """``at``: monotonic seconds. ``off``: why nothing may be done. ``yields``: why, by engine; ``""`` for all.
-    ``fleet``: share of nodes by kind of verdict; None where there is no fresh word. ``orders``: the fleet's word.
+    ``fleet``: share of nodes by kind of verdict; None where there is no fresh word. ``orders``: what is ordered for the
+    fleet, by each place where it may be.
     """
 
     at: float
     off: str = ""
     yields: Mapping[str, str] = field(default_factory=dict)
     fleet: Mapping[str, float] | None = None
-    orders: FleetOrders = field(default_factory=FleetOrders)
+    orders: tuple[FleetOrders, ...] = ()
 
 
 def read(policy: Policy, directory: Path, at: float, unix: float) -> Said:
@@ -46,7 +47,7 @@ def read(policy: Policy, directory: Path, at: float, unix: float) -> Said:
     orders = _orders(Path(limits.off_switch_file)) if limits.off_switch_file else FleetOrders()
     off = off or (orders.off and f"the fleet's off switch {limits.off_switch_file}: {orders.off}")
     fleet = _fleet(Path(limits.fleet_file), unix) if limits.fleet_file else None
-    return Said(at=at, off=off, yields=_yields(directory / YIELD_FOLDER), fleet=fleet, orders=orders)
+    return Said(at=at, off=off, yields=_yields(directory / YIELD_FOLDER), fleet=fleet, orders=(orders,))
 
 
 def _first_line(path: Path) -> str:
@@ -111,9 +112,18 @@ def _fleet(path: Path, unix: float) -> dict[str, float] | None:
 
 
 class Outside:
-    """``policy`` gives the one in force; ``environment``: why the environment switches all off, empty where not."""
+    """``policy`` gives the one in force; ``environment``: why the environment switches all off, empty where not.
+    ``word``: what is ordered for the fleet by its coordinator, whose ``off`` says all.
+    """
 
-    def __init__(self, policy: Callable[[], Policy], directory: Path, environment: str) -> None:
+    def __init__(
+        self,
+        policy: Callable[[], Policy],
+        directory: Path,
+        environment: str,
+        word: Callable[[], FleetOrders] = FleetOrders,
+    ) -> None:
+        self._word = word
         self._policy = policy
         self._directory = directory
         self._environment = environment
@@ -136,7 +146,8 @@ class Outside:
             return Said(at=now, off=self._environment)
         if said is None or now - said.at > OLD_SECONDS:
             return Said(at=now, off="the off switches have not been read")
-        return said
+        word = self._word()
+        return replace(said, off=said.off or word.off, orders=(*said.orders, word))
 
     def look(self) -> None:
         """Read them once."""

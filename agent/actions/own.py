@@ -1,4 +1,4 @@
-"""Levers that the agent pulls itself, or has a supervisor pull: no process is sent an order."""
+"""Levers that the agent pulls itself, or has a supervisor pull; and what comes before an order to a process."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ class OwnLever(Protocol):
 
     async def apply(self, plan: Plan) -> Outcome:
         """Do it: the code ``done``, one that refuses (nothing was begun then), or ``failed``. Raises nothing."""
+        ...
+
+
+class Prepares(Protocol):
+    """What is done before a lever's order is sent to its processes."""
+
+    async def prepare(self, plan: Plan) -> str:
+        """Return why it may not be sent, empty when all is ready. Raises nothing."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 
 import msgspec
@@ -19,12 +20,16 @@ from agent.actions.types import LIVE_PHASES, Action, Plan
 from agent.actions.vetoes import ANY, Veto
 from agent.errors import KvtideError
 from agent.policy.actions import LEVERS
+from agent.state import AgentState, EngineState
 from agent.subject import Subject
 from engine_hooks.levers.orders import Argument, Arguments
 
 WAIT_SECONDS = 10.0  # for what is being done on the same engine
+FIRST_SECONDS = 5.0  # engines connect so soon after an agent has begun, and are looked at
+LOOK_SECONDS = 0.1
 MOST_MINUTES = 7 * 24 * 60.0
 MOST_NAME = 128
+MOST_BYTES = 16 << 10  # of arguments: a report tells them back with all else that is in force, and a frame is 64 KiB
 KIND = "person"
 OWN_LEVERS = frozenset({WEIGHT})  # of the agent itself: a person holds an engine by a mark
 
@@ -38,11 +43,14 @@ class UnknownError(OrderError):
 
 
 class Persons:
-    """Every method raises :class:`OrderError`. ``by``: who asks."""
+    """Every method raises :class:`OrderError`. ``by``: who asks. ``first_seconds``: engines connect so soon after this
+    was made, and are waited for until then.
+    """
 
-    def __init__(self, actions: Actions) -> None:
+    def __init__(self, actions: Actions, first_seconds: float = FIRST_SECONDS) -> None:
         self._actions = actions
         self._book = actions.book
+        self._until = time.monotonic() + first_seconds
 
     async def order(
         self,
@@ -64,13 +72,9 @@ class Persons:
             raise OrderError(f"lever: {lever!r}: must be one of {known}")
         if minutes is not None and not 0 < minutes <= MOST_MINUTES:
             raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
-        try:
-            told: Arguments = msgspec.convert(dict(arguments), Arguments)
-        except msgspec.ValidationError as error:
-            raise OrderError(f"arguments: {error}") from None
+        told = _told(arguments)
         await self._free(engine)
-        state = self._actions.looked_at
-        found = engine_of(state, Subject(scope="engine", engine=engine)) if state is not None else None
+        state, found = await self._seen(engine)
         if state is None or found is None:
             known = ", ".join(each.engine for each in state.engines) if state is not None else ""
             raise UnknownError(f"engine: {engine!r}: there is no such engine here; there are: {known or 'none'}")
@@ -101,6 +105,18 @@ class Persons:
         if done is None:
             raise OrderError(f"journal: {self._actions.not_written or 'see the log'}")
         return done
+
+    async def _seen(self, engine: str) -> tuple[AgentState | None, EngineState | None]:
+        """Return the last state and the engine in it, which an agent that has just begun waits for."""
+        subject = Subject(scope="engine", engine=engine)
+        while True:
+            state = self._actions.looked_at
+            found = engine_of(state, subject) if state is not None else None
+            if found is not None and found.phase == "live":
+                return state, found
+            if time.monotonic() >= self._until:
+                return state, found
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def undo(self, action: str, *, by: str) -> Action:
         """Take back an action that is in force, now and not step by step."""
@@ -173,3 +189,17 @@ class Persons:
             if self._actions.clock() >= deadline:
                 raise OrderError(f"busy: something is being done on {engine}; try again")
             await asyncio.sleep(0.02)
+
+
+def _told(arguments: Mapping[str, Argument]) -> Arguments:
+    """Return what can be sent; raises :class:`OrderError`."""
+    try:
+        told: Arguments = msgspec.convert(dict(arguments), Arguments)
+        size = len(msgspec.msgpack.encode(told))
+    except msgspec.ValidationError as error:
+        raise OrderError(f"arguments: {error}") from None
+    except OverflowError:
+        raise OrderError("arguments: a number has more than 64 bits") from None
+    if size > MOST_BYTES:
+        raise OrderError(f"arguments: {size:,} bytes: {MOST_BYTES:,} at most")
+    return told

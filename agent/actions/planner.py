@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agent.actions.measure import engine_of
 from agent.actions.memory import Memory, standing
-from agent.actions.rules import RULES, Case
+from agent.actions.rules import RULES, Case, of_silent
 from agent.actions.types import Action, Plan
 from agent.policy.types import Policy
 from agent.state import AgentState, Judgement
@@ -23,7 +23,7 @@ def plans(
     """
     for verdict in sorted(standing(judgement), key=lambda each: _URGENCY[each.tier]):
         engine = engine_of(state, verdict.subject)
-        if engine is None or engine.phase != "live":
+        if engine is None or engine.phase not in ("live", "silent"):
             continue
         case = Case(verdict, engine, state, policy, in_force_on(engine.engine, live))
         found = tuple(_of(case, memory.in_vain(verdict)))
@@ -39,6 +39,8 @@ def in_force_on(engine: str, live: Sequence[Action]) -> Mapping[str, Action]:
 def _of(case: Case, tried: frozenset[str]) -> Iterator[Plan]:
     for rung in case.policy.actions.ladder:
         rule = RULES[rung]
+        if of_silent(rule) != (case.engine.phase == "silent"):
+            continue
         if case.verdict.kind in rule.kinds and rung not in tried:
             plan = rule.plan(case)
             if plan is not None:

@@ -12,7 +12,7 @@ from engine_hooks.members import FRONTEND
 
 ADMISSION = "admission"
 # In front of all data-parallel ranks at once, or of no use on one rank alone: ranks wait for each other.
-OF_ALL_RANKS = frozenset({ADMISSION, "pause", "reset_prefix"})
+OF_ALL_RANKS = frozenset({ADMISSION, "pause", "reset_prefix", "sleep"})
 
 
 class Process(NamedTuple):

@@ -40,6 +40,7 @@ FOR_PERSONS: tuple[Gate, ...] = (
     standing.stale,
     pace.busy,
     lever.unsupported,
+    standing.opt_in,
     lever.exact,
 )
 

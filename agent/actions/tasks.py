@@ -15,9 +15,9 @@ Work = Coroutine[Any, Any, Any]
 
 
 class Tasks:
-    """``fault`` hears of an exception that nobody has caught."""
+    """``fault`` hears of an exception that nobody has caught, and on which engine."""
 
-    def __init__(self, fault: Callable[[], None]) -> None:
+    def __init__(self, fault: Callable[[str], None]) -> None:
         self._fault = fault
         self._busy: dict[str, Action | None] = {}  # by engine; an action where it is a new one
         self._running: set[asyncio.Task[Any]] = set()
@@ -62,7 +62,7 @@ class Tasks:
             return await work
         except Exception:
             logger.exception("an action on %s went wrong: please report this", engine)
-            self._fault()
+            self._fault(engine)
             return None
         finally:
             del self._busy[engine]

@@ -5,13 +5,19 @@ from __future__ import annotations
 from agent.actions.measure import engine_of
 from agent.actions.types import Action, Verified
 from agent.policy.types import Policy
-from agent.state import AgentState
+from agent.state import AgentState, EngineState
 from engine_hooks.levers.orders import Argument
 
 CAP_MARGIN = 1.25  # a cap that is so many times what runs holds nobody back
 LEAST_WATERMARK = 0.01  # of the pool: less is not worth another step
+CONCURRENCY = "concurrency"  # of these rules the one that is loosened step by step, once nobody is shed any more
 # Rules of admission by the order in which they are taken off, those that belong together at once.
-RULES = (("shed",), ("quotas", "reserved"), ("max_prompt", "batch_prompt", "prompt_limit", "short_first", "pressure"))
+RULES = (
+    ("shed",),
+    (CONCURRENCY,),
+    ("quotas", "reserved"),
+    ("max_prompt", "batch_prompt", "prompt_limit", "pool_share", "short_first", "pressure"),
+)
 
 
 def moved(action: Action, now: float | None) -> bool | None:
@@ -51,6 +57,8 @@ def milder(action: Action, state: AgentState, policy: Policy) -> dict[str, Argum
     if lever == "watermark":
         return _lower(now, engine.pool.capacity if engine.pool is not None else 0)
     if lever in ("admission", "enforce_admission"):
+        if CONCURRENCY in now and not any(rule in now for rule in RULES[0]):
+            return _more_at_once(now, engine, policy.actions.undo_factor)
         return _without_a_rule(now, short_first=lever == "admission")
     return None
 
@@ -67,6 +75,23 @@ def _wider(action: Action, running: int, factor: float) -> dict[str, Argument] |
 def _lower(now: dict[str, Argument], capacity: int) -> dict[str, Argument] | None:
     blocks = now.get("blocks")
     return None if not isinstance(blocks, int) or blocks // 2 < LEAST_WATERMARK * capacity else {"blocks": blocks // 2}
+
+
+def _more_at_once(now: dict[str, Argument], engine: EngineState, factor: float) -> dict[str, Argument] | None:
+    """Raise how many requests tenants may have at once; a limit that holds nobody back any more is taken off."""
+    rows = engine.detail.tenants if engine.detail is not None else None
+    has = {row.tenant: row.running + row.waiting for row in rows or ()}
+    table = now[CONCURRENCY]
+    limits = table if isinstance(table, dict) else {}
+    wider: dict[str, int | float] = {
+        tenant: max(int(most) + 1, int(factor * most))
+        for tenant, most in limits.items()
+        if most < CAP_MARGIN * max(1, has.get(tenant, 0))
+    }
+    left = {name: value for name, value in now.items() if name != CONCURRENCY}
+    if wider:
+        return left | {CONCURRENCY: wider}
+    return left or None
 
 
 def _without_a_rule(now: dict[str, Argument], *, short_first: bool) -> dict[str, Argument] | None:

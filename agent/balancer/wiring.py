@@ -15,6 +15,7 @@ from agent.balancer.kubernetes import KubernetesCoordinator
 from agent.balancer.lease_file import FileCoordinator
 from agent.balancer.moves import Moves
 from agent.balancer.webhook import WebhookCoordinator
+from agent.balancer.words import FileWords, LeaseWords, Words
 from agent.errors import ConfigError
 from agent.policy.types import Policy
 
@@ -25,6 +26,18 @@ def balancer_of(config: BalancerConfig, policy: Policy, *, stops: Stops, moves: 
     if config.kubernetes.readiness_gate:
         gate = ReadinessGate(api_of(config.kubernetes), namespace_of(config.kubernetes))
     return Balancer(config, policy, Grants(_coordinator(config), gate), stops=stops, moves=moves, marked=marked)
+
+
+def words_of(config: BalancerConfig) -> Words | None:
+    """Return where the fleet's word is, whatever the balancer's mode is; None where no coordinator has one. Raises
+    :class:`ConfigError` where Kubernetes is asked for and not there.
+    """
+    if config.coordinator == "file" and config.lease_directory is not None:
+        return FileWords(config.lease_directory)
+    if config.coordinator == "kubernetes":
+        there = config.kubernetes
+        return LeaseWords(api_of(there), namespace_of(there), there.lease)
+    return None
 
 
 def _coordinator(config: BalancerConfig) -> Coordinator:

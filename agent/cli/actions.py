@@ -101,7 +101,7 @@ def order(
         "attempt": attempt,
         "why": why,
     }
-    answer = _post(socket, "/api/v1/orders", body)
+    answer = _post(socket, "/api/v1/orders", body, slow=lever in ("restart", "sleep"))
     _tell(answer, f"action {answer.get('id')}: {_phase(answer)}", as_json=as_json)
     if answer.get("phase") in ("refused", "failed"):
         raise typer.Exit(1)
@@ -173,10 +173,11 @@ def _value(text: str) -> bool | int | float | str:
     return text
 
 
-def _post(socket: Path, path: str, body: object = None) -> Any:
-    from agent.cli.control import ControlClient
+def _post(socket: Path, path: str, body: object = None, *, slow: bool = False) -> Any:
+    """``slow``: what is ordered waits until the engine is drained, and until a successor serves."""
+    from agent.cli.control import SUPERVISED_SECONDS, TIMEOUT_SECONDS, ControlClient
 
-    return ControlClient(socket).post(path, body)
+    return ControlClient(socket).post(path, body, SUPERVISED_SECONDS if slow else TIMEOUT_SECONDS)
 
 
 def _phase(answer: dict[str, Any]) -> str:

@@ -9,12 +9,16 @@ import typer
 
 app = typer.Typer(
     help="Switch all nodes off and on, veto, undo and close breakers there: writes the file that the nodes' policies "
-    "name as actions.off_switch_file.",
+    "name as actions.off_switch_file, or what the agents read from their coordinator.",
     no_args_is_help=True,
 )
 
 File = Annotated[
-    Path, typer.Option(envvar="KVTIDE_FLEET_FILE", help="That file; - prints it (the file is not read then).")
+    Path | None, typer.Option(envvar="KVTIDE_FLEET_FILE", help="That file; - prints it (the file is not read then).")
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="An agent's YAML file instead: the place is that of its balancer.coordinator."),
 ]
 Why = Annotated[str, typer.Option(help="For who looks.")]
 Lever = Annotated[str, typer.Argument(help="Which lever; * for any.")]
@@ -22,27 +26,34 @@ Engine = Annotated[str, typer.Argument(help="On which engine; * for any.")]
 
 
 @app.command()
-def off(file: File, *, why: Why = "") -> None:
+def off(file: File = None, config: Config = None, *, why: Why = "") -> None:
     """Switch all actions off on all nodes, and take back what is in force.
 
-    Example: kvtide actions fleet off --file /shared/kvtide-fleet --why INC-1234
+    Example: kvtide actions fleet off --config /etc/kvtide/agent.yaml --why INC-1234
     """
     from agent.cli.fleet_file import change, who
 
-    change(file, lambda orders, _now: {"off": f"switched off by {who()}{why and f': {why}'}"}, "off, on all nodes")
+    change(
+        file, config, lambda orders, _now: {"off": f"switched off by {who()}{why and f': {why}'}"}, "off, on all nodes"
+    )
 
 
 @app.command()
-def on(file: File) -> None:
+def on(file: File = None, config: Config = None) -> None:
     """Switch actions on again on all nodes. A node that is off by itself stays so."""
     from agent.cli.fleet_file import change
 
-    change(file, lambda _orders, _now: {"off": ""}, "on, on all nodes")
+    change(file, config, lambda _orders, _now: {"off": ""}, "on, on all nodes")
 
 
 @app.command()
 def veto(
-    file: File, lever: Lever = "*", engine: Engine = "*", *, minutes: Annotated[float, typer.Option(min=0.1)] = 60.0
+    lever: Lever = "*",
+    engine: Engine = "*",
+    file: File = None,
+    config: Config = None,
+    *,
+    minutes: Annotated[float, typer.Option(min=0.1)] = 60.0,
 ) -> None:
     """Keep the agents from pulling a lever; what they have in force there is taken back."""
     from agent.actions.fleet import with_veto
@@ -52,6 +63,7 @@ def veto(
     known(lever)
     change(
         file,
+        config,
         lambda orders, now: {
             "vetoes": with_veto(
                 orders, Veto(lever=lever, engine=engine, until=now + 60.0 * minutes, by=f"{who()}, for the fleet"), now
@@ -62,7 +74,7 @@ def veto(
 
 
 @app.command()
-def undo(file: File, lever: Lever = "*", engine: Engine = "*") -> None:
+def undo(lever: Lever = "*", engine: Engine = "*", file: File = None, config: Config = None) -> None:
     """Take back what is in force now, persons' orders, too; what is begun later is not meant."""
     from agent.actions.fleet import FleetUndo
     from agent.cli.fleet_file import change, known, who
@@ -70,17 +82,18 @@ def undo(file: File, lever: Lever = "*", engine: Engine = "*") -> None:
     known(lever)
     change(
         file,
+        config,
         lambda _orders, now: {"undo": FleetUndo(before=now, by=who(), lever=lever, engine=engine)},
         f"undone: {lever} on {engine}, on all nodes",
     )
 
 
 @app.command("close-breaker")
-def close_breaker(file: File) -> None:
+def close_breaker(file: File = None, config: Config = None) -> None:
     """Close the breakers that are open now, with new budgets; one that opens later stays open."""
     from agent.cli.fleet_file import change, who
 
-    change(file, lambda _orders, now: {"closed_at": now, "closed_by": who()}, "closed, on all nodes")
+    change(file, config, lambda _orders, now: {"closed_at": now, "closed_by": who()}, "closed, on all nodes")
 
 
 @app.command()

@@ -1,11 +1,10 @@
-"""Writes the fleet's word: whole or not at all, one after the other."""
+"""Writes the fleet's word, whole or not at all, one after the other: to a file, or where the coordinator has it."""
 
 from __future__ import annotations
 
-import fcntl
+import asyncio
 import getpass
 import os
-import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -17,6 +16,10 @@ import typer
 
 from agent.actions.fleet import FleetOrders, parse
 from agent.actions.vetoes import ANY
+from agent.balancer.coordinator import CoordinatorError
+from agent.balancer.wiring import words_of
+from agent.balancer.words import FileWords, Words
+from agent.config import load
 from agent.errors import ConfigError, KvtideError
 from agent.plain import plain
 from agent.policy.actions import LEVERS
@@ -24,41 +27,43 @@ from agent.policy.actions import LEVERS
 Change = Callable[[FleetOrders, float], dict[str, Any]]
 
 STANDARD_OUTPUT = Path("-")
-_MODE = 0o644  # agents of other users read it
 
 
-def change(file: Path, make: Change, told: str) -> None:
-    """Change what the file says, and tell it; raises :class:`KvtideError`."""
+def change(file: Path | None, config: Path | None, make: Change, told: str) -> None:
+    """Change what the file says, or what agents with this configuration read from their coordinator, and tell it.
+
+    Raises :class:`KvtideError`.
+    """
     now = time.time()
-    if file == STANDARD_OUTPUT:
-        typer.echo(_encoded(FleetOrders(**make(FleetOrders(), now))).decode())
+    if config is None and file == STANDARD_OUTPUT:
+        typer.echo(_changed("", make, now))
         return
-    try:
-        folder = os.open(file.absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    words = _words(file, config)
+
+    async def write() -> None:
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # persons at the same time, on one host
-            orders = _read(file)
-            replace(file, _encoded(msgspec.structs.replace(orders, **make(orders, now))))
+            await words.change(lambda text: _changed(text, make, now))
         finally:
-            os.close(folder)
-    except OSError as error:
-        raise KvtideError(f"{error.filename or file}: {error.strerror}") from None
+            await words.close()
+
+    try:
+        asyncio.run(write())
+    except CoordinatorError as error:
+        raise KvtideError(str(error)) from None
+    except ValueError as error:
+        raise KvtideError(f"{words.place}: {plain(str(error), 200)}; remove it to begin anew") from None
     typer.echo(plain(told))
 
 
-def replace(file: Path, body: bytes) -> None:
-    """Put ``body`` in the place of what is in ``file``; readers see the one or the other. Raises :class:`OSError`."""
-    new = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    try:
-        with new.open("xb") as out:
-            out.write(body)
-            out.flush()
-            os.fsync(out.fileno())
-        new.chmod(_MODE)
-        new.rename(file)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+def _words(file: Path | None, config: Path | None) -> Words:
+    if config is not None:
+        words = words_of(load(config, {}).balancer)
+        if words is None:
+            raise ConfigError(f"{config}: balancer.coordinator: only file and kubernetes have a fleet's word")
+        return words
+    if file is None:
+        raise ConfigError("where to: --file (or KVTIDE_FLEET_FILE), or --config of an agent with a coordinator")
+    return FileWords(file.absolute().parent, file.name)
 
 
 def known(lever: str) -> None:
@@ -76,14 +81,8 @@ def who() -> str:
     return f"{name}@{socket.gethostname()}"
 
 
-def _read(file: Path) -> FleetOrders:
-    try:
-        return parse(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return FleetOrders()
-    except ValueError as error:
-        raise KvtideError(f"{file}: {error}; move it away") from None
-
-
-def _encoded(orders: FleetOrders) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(orders), indent=2) + b"\n"
+def _changed(text: str, make: Change, now: float) -> str:
+    """Return what is written in the place of ``text``; raises ``ValueError`` where that can't be understood."""
+    orders = parse(text)
+    new = msgspec.structs.replace(orders, **make(orders, now))
+    return msgspec.json.format(msgspec.json.encode(new), indent=2).decode() + "\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 from agent.backtest.prometheus.client import Prometheus, Series
-from agent.cli.fleet_file import replace
+from agent.balancer.words import replace
 from agent.errors import KvtideError
 from agent.plain import plain
 

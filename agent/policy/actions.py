@@ -20,6 +20,7 @@ Lever = Literal[
     "hold_hot",
     "reclaim_orphans",
     "trim",
+    "compact",
     "end_zombies",
     "admission",
     "enforce_admission",
@@ -31,9 +32,10 @@ Lever = Literal[
     "sleep",
     "restart",
 ]
-# What the agent plans by itself, mildest first; two of them pull the lever ``admission``.
+# What the agent plans by itself, mildest first; three of them pull the lever ``admission``.
 Rung = Literal[
     "quotas",
+    "concurrency",
     "watermark",
     "active_cap",
     "batch_tokens",
@@ -46,10 +48,13 @@ Rung = Literal[
     "preempt",
     "reclaim_delayed",
     "restart",
+    "restart_silent",
 ]
+OptIn = Literal["reclaim_delayed", "sleep", "restart", "restart_silent"]
 LEVERS: tuple[str, ...] = get_args(Lever)
 RUNGS: tuple[Rung, ...] = get_args(Rung)
-OPT_IN: frozenset[str] = frozenset({"reclaim_delayed", "sleep", "restart"})
+SILENT_RUNG: Rung = "restart_silent"
+OPT_IN: frozenset[str] = frozenset(get_args(OptIn))
 _WINDOW = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 
 
@@ -92,14 +97,15 @@ class ActionsPolicy(Section):
     mode: Mode = Field("observe", description="of all levers that are not named: observe, dry-run or enforce")
     levers: dict[Lever, Mode] = Field({}, description="modes by lever, such as {watermark: enforce}")
     engines: dict[str, dict[Lever, Mode]] = Field({}, description="modes by engine and lever; they win")
-    opt_in: tuple[Literal["reclaim_delayed", "sleep", "restart"], ...] = Field(
-        (), strict=False, description="levers that need a word of their own beside their mode"
+    opt_in: tuple[OptIn, ...] = Field(
+        (), strict=False, description="levers, and one rung, that need a word of their own beside their mode"
     )
     ladder: tuple[Rung, ...] = Field(RUNGS, strict=False, description="what is tried, in this order; others are not")
     breaches: int = Field(3, ge=1, description="looks in a row at which the verdict must stand")
     cooldown_seconds: float = Field(60.0, ge=0, description="between two actions with one lever on one scope")
     budget_per_hour: int = Field(12, ge=1, le=1000, description="actions an hour; one more opens the breaker")
     restarts_per_hour: int = Field(2, ge=1, le=12, description="of one engine; one more opens the breaker")
+    silent_seconds: float = Field(300.0, ge=60, description="an engine that is silent for so long may be restarted")
     lease_seconds: float = Field(30.0, ge=3, le=3600, description="after so long without the agent it is undone")
     stale_seconds: float = Field(5.0, gt=0, description="how old the state of an engine may be")
     verify_seconds: float = Field(20.0, gt=0, description="after so long the number must have moved, or it is undone")
@@ -115,7 +121,9 @@ class ActionsPolicy(Section):
     maintenance: Windows = Field((), strict=False, description="local times at which nothing is done: 22:00-06:00")
     off_peak: Windows = Field((), strict=False, description="local times for heavy levers; none given: any time")
     heavy: tuple[Lever, ...] = Field(
-        ("trim", "reset_prefix", "sleep", "restart"), strict=False, description="levers that wait for off-peak times"
+        ("trim", "compact", "reset_prefix", "sleep", "restart"),
+        strict=False,
+        description="levers that wait for off-peak times",
     )
     fleet_share: float = Field(0.20, ge=0, le=1, description="same verdict on more than this share of nodes: frozen")
     fleet_file: AbsolutePath = Field("", description="file with the fleet's shares by kind; see actions.md")

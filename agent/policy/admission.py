@@ -21,8 +21,12 @@ class AdmissionPolicy(Section):
     paid_factors: dict[str, Factor] = Field({}, description="by tenant: quota = base * (1 + SLA factor) * this")
     priority: tuple[str, ...] = Field((), strict=False, max_length=32, description="tenants that are held back last")
     reserved_ratio: float = Field(0.20, ge=0, le=0.9, description="share of the pool for priority tenants alone")
+    concurrency_floor: int = Field(2, ge=1, le=1024, description="requests at once that a tenant keeps at least")
     over_long_tokens: int = Field(4096, ge=1, description="under pressure, longer prompts get a 429")
     batch_path_tokens: int = Field(8192, ge=1, description="longer ones are advised to use the batch path")
+    request_share_ratio: float = Field(
+        0.90, gt=0, le=1, description="under pressure, no request may come to hold more than this share of one pool"
+    )
     retry_after_seconds: int = Field(10, ge=1, le=3600, description="Retry-After of what is turned away")
 
     def quota_of(self, tenant: str, capacity: int, base: int | None = None) -> int:

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from agent.balancer.config import KubernetesConfig
 from agent.balancer.http_client import JsonClient
 from agent.balancer.wiring import api_of, namespace_of
-from agent.state import AgentState
 from agent.supervisor.base import Supervisor
 from agent.supervisor.command import CommandSupervisor
 from agent.supervisor.config import SupervisedEngineConfig, SupervisorConfig
+from agent.supervisor.drained import Drained
 from agent.supervisor.kubernetes import KubernetesSupervisor
-from agent.supervisor.restart import Drain, Restart
+from agent.supervisor.restart import Restart
 from agent.supervisor.systemd import SystemdSupervisor
 from agent.supervisor.webhook import WebhookSupervisor
 
 
-def restart_of(
-    config: SupervisorConfig, cluster: KubernetesConfig, drain: Drain, look: Callable[[], AgentState | None]
-) -> Restart:
+def restart_of(config: SupervisorConfig, cluster: KubernetesConfig, drained: Drained) -> Restart:
     """Return the lever ``restart``, whoever is configured; raises :class:`ConfigError` as :func:`supervisors_of`."""
-    return Restart(
-        supervisors_of(config, cluster),
-        drain,
-        look,
-        drain_seconds=config.drain_seconds,
-        start_seconds=config.start_seconds,
-    )
+    return Restart(supervisors_of(config, cluster), drained, start_seconds=config.start_seconds)
 
 
 def supervisors_of(config: SupervisorConfig, cluster: KubernetesConfig) -> dict[str, Supervisor]:

@@ -54,8 +54,8 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             expr=f"""fleet:kvtide_verdict_nodes:ratio > {policy.actions.fleet_share}
                 and on () fleet:kvtide_nodes:count >= {LEAST_NODES}""",
             held="1m",
-            summary="{{ $value | humanizePercentage }} of all nodes page for {{ $labels.kind }}",
-            description="The same verdict, {{ $labels.kind }}, pages on {{ $value | humanizePercentage }} of the "
+            summary="{{ $labels.kind }} on {{ $value | humanizePercentage }} of all nodes",
+            description="The same verdict, {{ $labels.kind }}, stands on {{ $value | humanizePercentage }} of the "
             "nodes at once. That is a roll-out, a client or a dependency, not a node: do nothing node by node.",
             board="kvtide-fleet",
         ),

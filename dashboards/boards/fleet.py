@@ -96,8 +96,8 @@ def rows(policy: Policy) -> tuple[Row, ...]:
                     top=100,
                 ),
                 lines(
-                    "Nodes with the same page",
-                    "Share of all nodes that page for one kind; above the line kvtide does nothing node by node.",
+                    "Nodes with the same verdict",
+                    "Share of all nodes on which a verdict of one kind stands, notes aside; above the line kvtide does nothing node by node.",
                     Query(nodes.recorded("fleet:kvtide_verdict_nodes:ratio"), "{{kind}}"),
                     unit=share("of the nodes"),
                     steps=((policy.actions.fleet_share, BAD),),

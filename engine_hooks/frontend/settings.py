@@ -34,6 +34,7 @@ class TenantSettings:
     """``sources``: where a tenant's name is looked for, the first that has one wins. ``session_header``: lower case.
 
     ``proxies``: networks whose peers are believed without authentication; ``unix_trusted``: those on a Unix socket too.
+    ``hashed``: what clients call themselves shows as a hash, unless the map names it.
     """
 
     sources: tuple[str, ...] = DEFAULT_SOURCES
@@ -41,10 +42,11 @@ class TenantSettings:
     proxies: tuple[Network, ...] = ()
     unix_trusted: bool = False
     map: TenantMap = field(default_factory=TenantMap)
+    hashed: bool = False
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> TenantSettings:
-        """Read ``KVTIDE_TENANT_FROM``, ``_SESSION_HEADER``, ``_TRUSTED_PROXIES`` and ``_TENANT_MAP``."""
+        """Read ``KVTIDE_TENANT_FROM``, ``_TENANT_MAP``, ``_HASH_TENANTS``, ``_SESSION_HEADER``, ``_TRUSTED_PROXIES``"""
         proxies, unix_trusted = _proxies(env.get("KVTIDE_TRUSTED_PROXIES", ""))
         return cls(
             sources=_sources(env.get("KVTIDE_TENANT_FROM", "")),
@@ -52,6 +54,7 @@ class TenantSettings:
             proxies=proxies,
             unix_trusted=unix_trusted,
             map=_map(env.get("KVTIDE_TENANT_MAP", "").strip()),
+            hashed=env.get("KVTIDE_HASH_TENANTS", "").strip().lower() not in ("", "0", "false", "no"),
         )
 
     @property
@@ -72,6 +75,9 @@ class TenantSettings:
         if kind in _SECRET:
             return f"{_SECRET[kind]}-{value}"
         name = printable(value)
+        named = name == value and name in self.map.quotas and name not in self.map.reserved
+        if self.hashed and kind != "lora" and not named:
+            return f"{kind}-{short_hash(value)}"
         taken = name in self.map.reserved or name in (OTHER, NO_TENANT)
         if taken or name.startswith(tuple(f"{prefix}-" for prefix in _SECRET.values())):
             return printable(f"{kind}-{value}")

@@ -22,12 +22,14 @@ class RefusedError(Exception):
 @dataclass(frozen=True, slots=True)
 class Done:
     """What a lever did: ``effect`` in named numbers. ``undo`` takes it back and returns what that did; None where
-    there is nothing to take back, and then no lease.
+    there is nothing to take back, and then no lease. ``again``: where that raises it has changed nothing, and may be
+    tried again until it does not.
     """
 
     effect: dict[str, int | float] = field(default_factory=dict)
     undo: Callable[[], dict[str, int | float]] | None = None
     detail: str = ""
+    again: bool = False
 
 
 class Lever(Protocol):

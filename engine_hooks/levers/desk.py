@@ -20,6 +20,7 @@ from engine_hooks.names import shown
 
 REMEMBERED = 256  # results of past actions: an order whose answer was lost comes again
 NEVER = float("inf")
+AGAIN_SECONDS = 10.0  # between two tries of an undo that may be tried again
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class LeverDesk:
         self._guard = guard
         self._clock = clock
         self._leases: dict[str, _Lease] = {}  # by lever: two actions never hold the same one
+        self._owed: dict[str, _Lease] = {}  # by lever: what has ended, and could not be undone yet
         self._answered: OrderedDict[str, ActionResult] = OrderedDict()
         self.next_expiry = NEVER
 
@@ -62,7 +64,7 @@ class LeverDesk:
         return tuple(LeverRow(lever=name, ok=not (why := self._why_not(name)[1]), reason=why) for name in names)
 
     def in_force(self) -> tuple[LeaseRow, ...]:
-        """Return the leases that stand."""
+        """Return the leases that stand, and what has ended and could not be undone yet."""
         now = self._clock()
         return tuple(
             LeaseRow(
@@ -71,7 +73,7 @@ class LeverDesk:
                 left_seconds=max(0.0, lease.until - now),
                 arguments=lease.order.arguments,
             )
-            for name, lease in sorted(self._leases.items())
+            for name, lease in sorted({**self._owed, **self._leases}.items())
         )
 
     def execute(self, order: ActionOrder, waited: float) -> ActionResult:
@@ -100,7 +102,7 @@ class LeverDesk:
         now = self._clock()
         if now < self.next_expiry:
             return ()
-        ended = [lease for lease in self._leases.values() if now >= lease.until]
+        ended = [lease for lease in (*self._leases.values(), *self._owed.values()) if now >= lease.until]
         return tuple(self._let_go(lease.order, lease, "expired") for lease in ended)
 
     # -- one order ----------------------------------------------------------------------------------------
@@ -157,9 +159,11 @@ class LeverDesk:
         return self._apply(order)
 
     def _let_go(self, order: ActionOrder, lease: _Lease, code: str) -> ActionResult:
-        """End ``lease``: its undo is run once, and what it raises does not bring the lease back."""
+        """End ``lease``: its undo is run once, and what it raises does not bring the lease back. Where it may be tried
+        again, it is, and nobody else gets the lever before.
+        """
         self._leases.pop(lease.order.lever, None)
-        self._note_expiry()
+        self._owed.pop(lease.order.lever, None)
         effect: dict[str, int | float] = {}
         detail = ""
         if lease.done.undo is not None:
@@ -168,11 +172,17 @@ class LeverDesk:
             except Exception as error:
                 self._guard.note(f"lever_{lease.order.lever}", error)
                 code, detail = "failed", f"{type(error).__name__}: {error}"
+                if lease.done.again:
+                    lease.until = self._clock() + AGAIN_SECONDS
+                    self._owed[lease.order.lever] = lease
+        self._note_expiry()
         undone = ActionOrder(action=lease.order.action, lever=lease.order.lever, op="undo", instance=order.instance)
         return _result(undone, code, detail, effect)
 
     def _lease(self, order: ActionOrder) -> _Lease:
         lease = self._leases.get(order.lever)
+        if lease is None and order.op == "undo":
+            lease = self._owed.get(order.lever)
         if lease is None or lease.order.action != order.action:
             raise RefusedError("unknown", "nothing is in force under this name")
         return lease
@@ -185,6 +195,9 @@ class LeverDesk:
         lease = self._leases.get(order.lever)
         if lease is not None:
             raise RefusedError("conflict", f"action {lease.order.action} holds {order.lever}")
+        owed = self._owed.get(order.lever)
+        if owed is not None:
+            raise RefusedError("conflict", f"action {owed.order.action} could not be undone yet; it is tried again")
 
     def _why_not(self, lever: str) -> tuple[str, str]:
         if lever in self._unsupported:
@@ -196,7 +209,8 @@ class LeverDesk:
         return "", ""
 
     def _note_expiry(self) -> None:
-        self.next_expiry = min((lease.until for lease in self._leases.values()), default=NEVER)
+        ends = (lease.until for leases in (self._leases, self._owed) for lease in leases.values())
+        self.next_expiry = min(ends, default=NEVER)
 
 
 def build(makers: Iterable[tuple[str, Callable[[], Lever]]]) -> tuple[dict[str, Lever], dict[str, str]]:

@@ -13,6 +13,7 @@ from exporters.catalogue import (
     allocation,
     allocator,
     balancer,
+    compaction,
     device,
     driver_calls,
     encoder,
@@ -20,6 +21,7 @@ from exporters.catalogue import (
     groups,
     hooks,
     host,
+    http,
     kv,
     link,
     members,
@@ -45,6 +47,7 @@ from exporters.catalogue.allocation import *
 from exporters.catalogue.allocator import *
 from exporters.catalogue.balancer import *
 from exporters.catalogue.base import Metric as Metric
+from exporters.catalogue.compaction import *
 from exporters.catalogue.device import *
 from exporters.catalogue.driver_calls import *
 from exporters.catalogue.encoder import *
@@ -52,6 +55,7 @@ from exporters.catalogue.engine import *
 from exporters.catalogue.groups import *
 from exporters.catalogue.hooks import *
 from exporters.catalogue.host import *
+from exporters.catalogue.http import *
 from exporters.catalogue.kv import *
 from exporters.catalogue.link import *
 from exporters.catalogue.members import *
@@ -86,6 +90,7 @@ _SUBJECTS = (
     encoder,
     tiers,
     waiting,
+    compaction,
     support,
     sources,
     device,
@@ -95,6 +100,7 @@ _SUBJECTS = (
     driver_calls,
     hooks,
     link,
+    http,
     signals,
     signals_around,
     scores,

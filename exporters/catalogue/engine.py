@@ -19,7 +19,16 @@ ENGINE_UP = Metric(
     "gauge",
     "boolean",
     ENGINE,
-    "1 while the engine's own thread reports; 0 when it is silent or its link is lost, and then it has no values.",
+    "1 while the engine's own thread reports; 0 when it is silent or its link is lost, and then it has no values but "
+    "for how long.",
+)
+ENGINE_REPORT_AGE = Metric(
+    "kvtide_engine_report_age_seconds",
+    "gauge",
+    "seconds",
+    ENGINE,
+    "Since the engine's own thread last reported: how long one that is silent is waited for. Absent before its first "
+    "report.",
 )
 ENGINE_STEPS = Metric("kvtide_engine_steps_total", "counter", "steps", ENGINE, "Engine steps since it came up.")
 REQUESTS_RUNNING = Metric("kvtide_requests_running", "gauge", "requests", ENGINE, "Requests that run.")

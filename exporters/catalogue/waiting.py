@@ -23,6 +23,14 @@ IDLE_STEPS = Metric(
     "Steps in a row that have scheduled no token although there are requests.",
     detail=True,
 )
+SILENT_REQUESTS = Metric(
+    "kvtide_silent_requests",
+    "gauge",
+    "requests",
+    ENGINE,
+    "Requests that decode and have got no token for half a minute in which the engine has taken steps.",
+    detail=True,
+)
 STALLED_SECONDS = Metric(
     "kvtide_stalled_seconds",
     "gauge",

@@ -17,6 +17,7 @@ def collect(state: AgentState) -> Iterator[Sample]:
         yield Sample(c.ENGINE_INFO, identity, 1)
         yield Sample(c.ENGINE_START, label, engine.started_at)
         yield Sample(c.ENGINE_UP, label, engine.phase == "live")
+        yield from known(c.ENGINE_REPORT_AGE, label, engine.report_age_seconds)
         yield from known(c.ENGINE_STEPS, label, engine.steps)
         yield from known(c.REQUESTS_RUNNING, label, engine.running)
         yield from known(c.REQUESTS_WAITING, label, engine.waiting)

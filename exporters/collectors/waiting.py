@@ -19,6 +19,7 @@ def collect(state: AgentState) -> Iterator[Sample]:
             yield Sample(c.WAITING_BY_REASON, (engine, reason), requests)
         yield Sample(c.WAITING_UNSEEN, label, row.unseen)
         yield Sample(c.IDLE_STEPS, label, row.idle_steps)
+        yield Sample(c.SILENT_REQUESTS, label, row.silent)
         # None says that tokens flow or that nothing is there to do: no second has been lost, and that is known.
         yield Sample(c.STALLED_SECONDS, label, row.stalled_seconds or 0.0)
         if row.stalled_by:

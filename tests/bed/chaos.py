@@ -1,7 +1,8 @@
 """Levers pulled at random on a real engine that serves: what survives must be token for token what it is without.
 
 ``python -m tests.bed.chaos --seconds 600`` (``make chaos``) plays for so long, half of it with asynchronous scheduling
-and half without, and ends with 1 when a token differs, a block is lost, or the engine died.
+and half without, and ends with 1 when a token differs, a block is lost, the engine died, or when the control, one
+spoiled block of one running request, goes unnoticed.
 """
 
 from __future__ import annotations
@@ -15,22 +16,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx2
-
 from engine_hooks.levers.orders import ActionResult
 from tests.bed.engine import EngineServer
-from tests.bed.load import FIRST_TOKEN, LAST_TOKEN
+from tests.bed.greedy import PROMPTS, Answer, Tokens, quiet, serve_all
 from tests.bed.orders import Orders
 
 BLOCKS = 300
-PROMPTS = 24
-CONCURRENCY = 12
-ANSWER_SECONDS = 300.0  # then a request is lost: no lease is longer than some seconds
 ALLOWED = (200, 429, 503)  # what a client may see while levers are pulled
+REST_SECONDS = 60.0  # then what is in force, runs or is held will not go any more
+CONTROL_SECONDS = 10.0
+SPOIL_AFTER_SECONDS = 2.0
 
 Arguments = dict[str, Any]
 
@@ -50,15 +50,6 @@ ARGUMENTS: dict[str, Callable[[random.Random], Arguments]] = {
 
 
 @dataclass(slots=True)
-class Answer:
-    """What came back for one request: ``tokens`` is None unless it was served to its end."""
-
-    status: int
-    tokens: tuple[int, ...] | None
-    text: str = ""
-
-
-@dataclass(slots=True)
 class Played:
     """How it went. ``differ``: prompts with other tokens than in the quiet run; ``codes``: answers of levers."""
 
@@ -69,67 +60,7 @@ class Played:
     codes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-def prompts(seed: int = 0) -> list[tuple[list[int], int]]:
-    """Return prompts as token ids, with how much each shall generate; some share a beginning."""
-    draw = random.Random(seed)
-    shared = [draw.randint(FIRST_TOKEN, LAST_TOKEN) for _ in range(96)]
-    found = []
-    for number in range(PROMPTS):
-        own = [draw.randint(FIRST_TOKEN, LAST_TOKEN) for _ in range(draw.randint(20, 400))]
-        found.append(((shared if number % 2 else []) + own, draw.randint(40, 300)))
-    return found
-
-
-async def ask(client: httpx2.AsyncClient, prompt: list[int], tokens: int) -> Answer:
-    """Send one greedy request and return what comes back."""
-    body = {
-        "model": "tiny",
-        "prompt": prompt,
-        "max_tokens": tokens,
-        "temperature": 0.0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-    }
-    try:
-        response = await client.post("/v1/completions", json=body)
-    except httpx2.HTTPError as error:
-        return Answer(0, None, repr(error))
-    if response.status_code != 200:
-        return Answer(response.status_code, None, response.text[:200])
-    choice = response.json()["choices"][0]
-    whole = choice["finish_reason"] == "length"
-    return Answer(200, tuple(choice["token_ids"]) if whole else None, str(choice["finish_reason"]))
-
-
-async def serve_all(url: str, wanted: Iterator[int], take: Callable[[int, Answer], None]) -> None:
-    """Send the prompts of these numbers, a dozen at a time; ``take`` gets each answer."""
-    known = prompts()
-    limits = httpx2.Limits(max_connections=CONCURRENCY, max_keepalive_connections=0)
-    async with httpx2.AsyncClient(base_url=url, timeout=ANSWER_SECONDS, limits=limits, trust_env=False) as client:
-
-        async def worker() -> None:
-            for number in wanted:
-                take(number, await ask(client, *known[number]))
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(CONCURRENCY):
-                group.create_task(worker())
-
-
-def quiet(url: str) -> dict[int, tuple[int, ...]]:
-    """Return the tokens of each prompt with no lever pulled."""
-    found: dict[int, tuple[int, ...]] = {}
-
-    def take(number: int, answer: Answer) -> None:
-        if answer.tokens is None:
-            raise RuntimeError(f"prompt {number} was not served: {answer}")
-        found[number] = answer.tokens
-
-    asyncio.run(serve_all(url, iter(range(PROMPTS)), take))
-    return found
-
-
-def play(orders: Orders, url: str, expected: dict[int, tuple[int, ...]], seconds: float, seed: int) -> Played:
+def play(orders: Orders, url: str, expected: Tokens, seconds: float, seed: int) -> Played:
     """Serve for ``seconds`` while levers are pulled at random; return how it went."""
     played, stop = Played(), threading.Event()
     puller = threading.Thread(target=_pull, args=(orders, played, stop, random.Random(seed)))
@@ -202,9 +133,32 @@ def at_rest(orders: Orders) -> bool:
     return clean and not engine.in_force and not engine.waiting and engine.running == 0
 
 
-def engine_arguments(asynchronous: bool) -> tuple[str, ...]:
-    """Return vLLM's arguments for either kind of scheduling."""
-    return ("--async-scheduling",) if asynchronous else ("--no-async-scheduling",)
+@contextmanager
+def serving(place: Path, *, asynchronous: bool) -> Iterator[tuple[Orders, EngineServer]]:
+    """A real server that obeys every lever, and the link by which they are pulled."""
+    folder = place / "corrupt"
+    folder.mkdir()
+    with Orders(place) as orders:
+        env = {**orders.engine_env(), "KVTIDE_LEVERS": ",".join(ARGUMENTS), "KVTIDE_TEST_CORRUPT_DIR": str(folder)}
+        args = ("--async-scheduling",) if asynchronous else ("--no-async-scheduling",)
+        with EngineServer(place / "engine.log", num_blocks=BLOCKS, args=args, env=env) as engine:
+            engine.wait_ready()
+            orders.wait_live()
+            yield orders, engine
+
+
+def control(orders: Orders, url: str, expected: Tokens, folder: Path, seed: int) -> Played:
+    """Play on while one block of one running request is spoiled: this must be noticed.
+
+    Raises ``RuntimeError`` when no block could be spoiled.
+    """
+    spoil = threading.Timer(SPOIL_AFTER_SECONDS, (folder / "corrupt").touch)
+    spoil.start()
+    played = play(orders, url, expected, CONTROL_SECONDS, seed)
+    spoil.join()
+    if not (folder / "corrupted.json").exists():
+        raise RuntimeError(f"nothing was spoiled: {[path.name for path in folder.iterdir()]}")
+    return played
 
 
 def main() -> int:
@@ -217,21 +171,20 @@ def main() -> int:
     for asynchronous in (True, False):
         with tempfile.TemporaryDirectory(prefix="kvtide-") as name:
             place = Path(name)
-            with Orders(place) as orders:
-                env = {**orders.engine_env(), "KVTIDE_LEVERS": ",".join(ARGUMENTS)}
-                log, args = place / "engine.log", engine_arguments(asynchronous)
-                with EngineServer(log, num_blocks=BLOCKS, args=args, env=env) as engine:
-                    engine.wait_ready()
-                    orders.wait_live()
-                    played = play(orders, engine.url, quiet(engine.url), options.seconds / 2, options.seed)
-                    orders.wait(lambda: at_rest(orders), 20.0)
-        print(f"[chaos] {'asynchronous' if asynchronous else 'synchronous'} scheduling:", flush=True)
+            with serving(place, asynchronous=asynchronous) as (orders, engine):
+                expected = quiet(engine.url)
+                played = play(orders, engine.url, expected, options.seconds / 2, options.seed)
+                orders.wait(lambda: at_rest(orders), REST_SECONDS)
+                spoiled = control(orders, engine.url, expected, place / "corrupt", options.seed + 1)
+        print(f"[chaos] {'asynchronous' if asynchronous else 'synchronous'} scheduling:")
         print(f"[chaos]   {played.served} served, {played.refused} refused, {len(played.differ)} with other tokens")
+        print(f"[chaos]   control: {len(spoiled.differ)} with other tokens after one block was spoiled")
         for (lever, code), count in sorted(played.codes.items()):
             print(f"[chaos]   {lever}: {code} {count}")
         for line in played.strange:
             print(f"[chaos]   strange: {line}")
-        failed = failed or bool(played.differ or played.strange)
+        sys.stdout.flush()
+        failed = failed or bool(played.differ or played.strange) or not spoiled.differ
     return int(failed)
 
 

@@ -158,7 +158,8 @@ def rig(folder: Path) -> Iterator[Rig]:
     try:
         with EngineServer(folder / "admission.log", num_blocks=300, args=args, env=env) as engine:
             engine.wait_ready(900.0)
-            wait_for(link.all_servers)
+            # The application of the second may come up later than its process.
+            wait_for(lambda: {each.code for each in link.order("try", {"default_quota": 10})} == {"would"})
             yield Rig(engine, link)
     finally:
         link.close()
@@ -197,6 +198,18 @@ def test_a_quota_holds_in_total_over_both_servers(rig: Rig) -> None:
     assert sum(result.effect["refused"] for result in rules.ended) >= 9
     rows = wait_for(lambda: all(m.frontend and m.frontend.refused for m in rig.link.servers()) and rig.link.servers())
     assert {row.tenant for m in rows for row in m.frontend.refused} == {OWN}
+
+
+def test_what_ran_before_the_first_rules_counts_under_them(rig: Rig) -> None:
+    with ExitStack() as stack:
+        assert [rig.stream(stack, LONG).status_code for _ in range(3)] == [200] * 3
+        with Rules(rig.link, quotas={OWN: 150}):
+            refused = rig.post(BODY)
+            assert refused.headers[DECISION] == "refused; reason=quota"
+            assert_refused(refused, "quota")
+            assert "150 of 150 KV blocks" in refused.text
+            stack.close()
+            wait_for(lambda: rig.post(BODY).status_code == 200)
 
 
 def assert_refused(answer: httpx2.Response, reason: str) -> None:

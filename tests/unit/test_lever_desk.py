@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine_hooks.guard import Guard
 from engine_hooks.levers.base import Done, RefusedError, number, whole
-from engine_hooks.levers.desk import NEVER, REMEMBERED, LeverDesk, build
+from engine_hooks.levers.desk import AGAIN_SECONDS, NEVER, REMEMBERED, LeverDesk, build
 from engine_hooks.levers.orders import CODES, ActionOrder, ActionResult, Arguments, Op
 
 ME = "instance-1"
@@ -26,7 +26,7 @@ class Knob:
     def __init__(self) -> None:
         self.value = 10
         self.applied = self.undone = 0
-        self.undo_raises = False
+        self.undo_raises = self.again = False
 
     def would(self, arguments: Arguments) -> dict[str, int | float]:
         return {"after_value": whole(arguments, "value", 0, 100)}
@@ -45,7 +45,7 @@ class Knob:
             self.value = before
             return {"after_value": before}
 
-        return Done({"before_value": before, "after_value": value}, undo)
+        return Done({"before_value": before, "after_value": value}, undo, again=self.again)
 
 
 class Pulse:
@@ -277,3 +277,31 @@ def test_a_number_is_within_its_bounds() -> None:
         number({"x": 2}, "x", 0, 1)
     with pytest.raises(RefusedError):
         number({"x": float("nan")}, "x", 0, 1)
+
+
+def test_an_undo_that_may_be_tried_again_is_until_it_is_done() -> None:
+    bed = Bed()
+    bed.knob.again = bed.knob.undo_raises = True
+    bed.say("apply", arguments={"value": 40})
+    failed = bed.say("undo")
+    assert (failed.code, failed.in_force, bed.knob.value) == ("failed", False, 40)
+    assert [row.action for row in bed.desk.in_force()] == ["a1"], "whoever connects learns of it"
+    assert bed.say("apply", action="a2").code == "conflict"
+    assert bed.desk.tick() == ()
+    bed.now += AGAIN_SECONDS
+    assert [each.code for each in bed.desk.tick()] == ["failed"]
+    bed.knob.undo_raises = False
+    bed.now += AGAIN_SECONDS
+    assert [each.ok for each in bed.desk.tick()] == [True]
+    assert (bed.knob.value, bed.desk.in_force(), bed.desk.next_expiry) == (10, (), NEVER)
+    assert bed.say("apply", action="a3").ok
+
+
+def test_a_person_s_undo_does_not_wait_for_the_next_try() -> None:
+    bed = Bed()
+    bed.knob.again = bed.knob.undo_raises = True
+    bed.say("apply", arguments={"value": 40})
+    bed.say("undo")
+    bed.knob.undo_raises = False
+    assert bed.say("undo").code == "undone"
+    assert (bed.knob.value, bed.knob.undone, bed.desk.next_expiry) == (10, 2, NEVER)

@@ -9,11 +9,13 @@ from agent.actions.processes import Process, all_processes
 from agent.actions.sharing import neighbours
 from agent.actions.types import Refusal
 from agent.actions.vetoes import vetoed
+from agent.policy.actions import SILENT_RUNG
 from agent.state import AgentState, Verdict
 from agent.units import human_seconds
 
 NOT_LISTED = "KVTIDE_LEVERS"  # what the reason of a lever names that is there and not allowed
 TWO_EVIDENCES = frozenset({"preempt", "restart"})
+MISSING = "engine_missing"
 EXACT = frozenset({"reclaim_orphans"})
 # Verdicts by what they are drawn from: two of one family are one piece of evidence.
 FAMILIES: Mapping[str, str] = {
@@ -70,7 +72,7 @@ def evidence(question: Question) -> Refusal | None:
     """What costs somebody their work needs two pieces of evidence."""
     if question.plan.lever not in TWO_EVIDENCES:
         return None
-    found = families(question.state, question.plan.subject.engine)
+    found = families(question.state, question.plan.subject.engine, silent=question.plan.rung == SILENT_RUNG)
     if len(found) >= 2:
         return None
     only = f"only {next(iter(found))}" if found else "nothing"
@@ -79,13 +81,20 @@ def evidence(question: Question) -> Refusal | None:
     )
 
 
-def families(state: AgentState, engine: str) -> frozenset[str]:
-    """Return from what the verdicts on an engine that are confirmed are drawn."""
+def families(state: AgentState, engine: str, *, silent: bool = False) -> frozenset[str]:
+    """Return from what the verdicts on an engine that are confirmed are drawn.
+
+    ``silent``: that it says nothing is a piece of evidence, and what was wrong when it fell silent is another.
+    """
     verdicts: Sequence[Verdict] = state.judgement.verdicts if state.judgement else ()
+    known = {**FAMILIES, MISSING: "silence"} if silent else FAMILIES
     return frozenset(
-        FAMILIES[each.kind]
+        known[each.kind]
         for each in verdicts
-        if each.phase == "confirmed" and not each.held and each.subject.engine == engine and each.kind in FAMILIES
+        if each.phase == "confirmed"
+        and each.kind in known
+        and each.subject.engine == engine
+        and (silent or not each.held)
     )
 
 

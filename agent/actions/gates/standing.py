@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from agent.actions.gates.question import Question, refuse
 from agent.actions.types import Refusal
-from agent.policy.actions import OPT_IN, inside
+from agent.policy.actions import OPT_IN, SILENT_RUNG, inside
 from agent.units import human_seconds
 from agent.waiting import PAUSED
+
+ORDERED_ONLY = frozenset({"sleep"})
 
 
 def mode(question: Question) -> Refusal | None:
@@ -14,7 +16,16 @@ def mode(question: Question) -> Refusal | None:
     plan, limits = question.plan, question.policy.actions
     if question.mode == "observe":
         return refuse("observe", f"actions.mode of {plan.lever} on {plan.subject.engine} is observe")
-    if plan.lever in OPT_IN and plan.lever not in limits.opt_in:
+    for name in (plan.lever, plan.rung):
+        if name in OPT_IN and name not in limits.opt_in:
+            return refuse("observe", f"{name} needs a word of its own: actions.opt_in")
+    return None
+
+
+def opt_in(question: Question) -> Refusal | None:
+    """What nothing but a person asks for needs its opt-in from them, too."""
+    plan = question.plan
+    if plan.lever in ORDERED_ONLY & OPT_IN and plan.lever not in question.policy.actions.opt_in:
         return refuse("observe", f"{plan.lever} needs a word of its own: actions.opt_in")
     return None
 
@@ -42,6 +53,8 @@ def stale(question: Question) -> Refusal | None:
     age = question.monotonic - question.state.monotonic
     if age > limit:
         return refuse("stale", f"the agent's own picture is {human_seconds(age)} old")
+    if engine is not None and engine.phase == "silent" and question.plan.rung == SILENT_RUNG:
+        return None  # that it says nothing is what is known, and that is of now
     if engine is None or engine.phase != "live":
         return refuse("stale", f"engine {question.plan.subject.engine} says nothing")
     reported = engine.report_age_seconds

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.actions.rules.admission import Quotas, Shed
+from agent.actions.rules.admission import Concurrency, Quotas, Shed
 from agent.actions.rules.base import Case as Case
 from agent.actions.rules.base import Rule as Rule
+from agent.actions.rules.base import of_silent as of_silent
 from agent.actions.rules.cache import EvictIdle, HoldHot
-from agent.actions.rules.drastic import Preempt, Restart
+from agent.actions.rules.drastic import Preempt, Restart, RestartSilent
 from agent.actions.rules.reclaim import EndZombies, ReclaimDelayed, ReclaimOrphans, Trim
 from agent.actions.rules.throttle import ActiveCap, BatchTokens, Watermark
 from agent.policy.actions import Rung
 
 _ALL: tuple[Rule, ...] = (
     Quotas(),
+    Concurrency(),
     Watermark(),
     ActiveCap(),
     BatchTokens(),
@@ -27,6 +29,7 @@ _ALL: tuple[Rule, ...] = (
     Preempt(),
     ReclaimDelayed(),
     Restart(),
+    RestartSilent(),
 )
 
 RULES: Mapping[Rung, Rule] = {rule.rung: rule for rule in _ALL}

@@ -13,6 +13,7 @@ from engine_hooks.levers.orders import Argument
 FRONT, CORE = "admission", "enforce_admission"
 UNDO = "The rules are taken off one after the other; meanwhile short requests come first."
 SURGE = "tenant_surge"
+CONCURRENCY = "concurrency"
 MOST_TENANTS = 128  # those with the largest shares: others are far from any quota
 
 
@@ -54,8 +55,39 @@ class Quotas:
         return case.plan("quotas", lever, now | rules, expected=expected, undo=UNDO, subject=about)
 
 
+class Concurrency:
+    """Requests at once of the tenant that crowds others out, by a fifth fewer with each step. Others feel nothing."""
+
+    rung: Rung = "concurrency"
+    kinds = frozenset({SURGE})
+
+    def plan(self, case: Case) -> Plan | None:
+        """Return the next step down; None where the tenant's numbers are not known, it is a priority tenant, or has as
+        few as the policy always leaves.
+        """
+        name, now = case.verdict.subject.tenant, rules_now(case)
+        table = now.get(CONCURRENCY)
+        limits: dict[str, int | float] = dict(table) if isinstance(table, dict) else {}
+        rows = case.engine.detail.tenants if case.engine.detail is not None else None
+        row = next((each for each in rows or () if each.tenant == name), None)
+        if row is None or name in case.policy.admission.priority:
+            return None
+        has, floor = row.running + row.waiting, case.policy.admission.concurrency_floor
+        before = limits.get(name, has)
+        if before <= floor or has <= floor or has > before:  # what runs above a limit goes on to its end
+            return None
+        limits[name] = max(floor, int(case.policy.actions.step_factor * min(before, has)))
+        about = Subject(scope="tenant", engine=case.engine.engine, tenant=name)
+        expected = case.expect("tenant_requests", "down", 1.0, 60.0)
+        return case.plan(
+            "concurrency", lever_of(case), now | {CONCURRENCY: limits}, expected=expected, undo=UNDO, subject=about
+        )
+
+
 class Shed:
-    """Over-long prompts are turned away, then all new work: only where somebody would be woken for it."""
+    """Over-long prompts and requests that would have the pool for themselves are turned away, then all new work: only
+    where somebody would be woken for it.
+    """
 
     rung: Rung = "shed"
     kinds = frozenset({"kv_pressure", "preemption_thrash"})
@@ -66,7 +98,11 @@ class Shed:
         if case.verdict.tier != "page" or now.get("shed"):
             return None
         long = "max_prompt" if lever == FRONT else "prompt_limit"
-        rules: dict[str, Argument] = {long: admission.over_long_tokens, "retry_after": admission.retry_after_seconds}
+        rules: dict[str, Argument] = {
+            long: admission.over_long_tokens,
+            "pool_share": admission.request_share_ratio,
+            "retry_after": admission.retry_after_seconds,
+        }
         if lever == FRONT:
             rules["batch_prompt"] = admission.batch_path_tokens
             if (use := measured("use_ratio", case.state, case.subject)) is not None:

@@ -107,6 +107,13 @@ class Rule(Protocol):
         ...
 
 
+def of_silent(rule: Rule) -> bool:
+    """Whether a rule is for engines that say nothing: its class says ``of_silent = True``. All others need one that
+    does.
+    """
+    return bool(getattr(rule, "of_silent", False))
+
+
 def priority_of(case: Case) -> dict[str, int | float]:
     """Return the tenants that are held back last, as a lever takes them: a table."""
     return dict.fromkeys(case.policy.admission.priority, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.actions.rules.base import Case, priority_of
 from agent.actions.types import Plan
-from agent.policy.actions import Rung
+from agent.policy.actions import SILENT_RUNG, Rung
 
 PREEMPTED_SHARE = 0.1  # of what runs, at once
 THROTTLES = ("active_cap", "watermark")
@@ -43,3 +43,20 @@ class Restart:
         stalled = case.verdict.evidence.get("stalled_seconds")
         expected = None if not stalled else case.expect("stalled_seconds", "down", 0.5 * stalled)
         return case.plan("restart", "restart", {}, expected=expected, undo="Nothing to take back.")
+
+
+class RestartSilent:
+    """An engine that says nothing for very long, though its process lives: nobody can be asked any more, so its
+    supervisor restarts it. Other levers find it stale.
+    """
+
+    rung: Rung = SILENT_RUNG
+    kinds = frozenset({"engine_missing"})
+    of_silent = True
+
+    def plan(self, case: Case) -> Plan | None:
+        """Return the plan; None where it has not been silent for so long, or it is not that which is missing."""
+        silent = case.verdict.evidence.get("silent_seconds", 0.0)
+        if case.engine.phase != "silent" or silent < case.policy.actions.silent_seconds:
+            return None
+        return case.plan(SILENT_RUNG, "restart", {}, expected=None, undo="Nothing to take back.")

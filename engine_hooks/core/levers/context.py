@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine_hooks.core.accounts import KVAccounts
+from engine_hooks.core.levers.at_rest import AtRest
 from engine_hooks.core.levers.before_step import BeforeStep
 from engine_hooks.core.levers.knobs import Knobs
+from engine_hooks.core.levers.releases import Releases
 from engine_hooks.core.observers import Observer
 from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
@@ -23,8 +25,8 @@ from engine_hooks.settings import Settings
 class LeverContext:
     """``engine``: the EngineCore; ``observers`` by their section of the Detail; ``clock``: monotonic seconds.
 
-    ``now``: the clock of the accounts and the observers, which need not have the same origin. ``knobs`` and
-    ``before_step`` are shared by the levers of one engine.
+    ``now``: the clock of the accounts and the observers, which need not have the same origin. ``in_force``: names of
+    the levers that are. ``knobs``, ``before_step`` and ``at_rest`` are shared by the levers of one engine.
     """
 
     engine: Any
@@ -37,8 +39,11 @@ class LeverContext:
     settings: Settings
     clock: Callable[[], float]
     now: Callable[[], float] = time.monotonic
+    in_force: Callable[[], tuple[str, ...]] = tuple
     knobs: Knobs = field(default_factory=Knobs)
+    at_rest: AtRest = field(default_factory=AtRest)
     before_step: BeforeStep = field(init=False)
+    _releases: list[Releases] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "before_step", BeforeStep(self.scheduler, self.guard))
@@ -49,6 +54,12 @@ class LeverContext:
     def allows(self, lever: str) -> bool:
         """Whether this process obeys ``lever``. What would cost anything beforehand is set up only then."""
         return lever in self.settings.levers
+
+    def releases(self) -> Releases:
+        """Return the one book of who used a block last, kept from the first call on."""
+        if not self._releases:
+            self._releases.append(Releases(self.view, self.scheduler.kv_cache_manager, self.guard, self.now))
+        return self._releases[0]
 
 
 class CoreLever(Lever, Protocol):

@@ -37,8 +37,7 @@ class EvictIdle:
         self._context, self._pool = context, context.view.pool
         self._releases: Releases | None = None
         if context.allows(self.NAME):
-            manager = context.scheduler.kv_cache_manager
-            self._releases = Releases(context.view, manager, context.guard, context.now)
+            self._releases = context.releases()
 
     def would(self, arguments: Arguments) -> dict[str, int | float]:
         """Return how many blocks would be moved, by the reason why."""

@@ -58,6 +58,12 @@ class Releases:
         """Return a session's last turns, the latest last; empty where it is not known, or no longer."""
         return tuple(self._turns.get(marks, ()))
 
+    def moved(self, number: int, other: int) -> None:
+        """Note that block ``number`` has become block ``other``."""
+        if max(number, other) < len(self._releases):
+            for book in (self._releases, self.hashes, self.parents):
+                book[other], book[number] = book[number], None
+
     def _note(self, request: Any, *_: Any, **__: Any) -> None:
         release = Release(marks_of(request), self._clock())
         for manager in self._view.managers:

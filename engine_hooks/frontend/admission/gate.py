@@ -10,7 +10,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from engine_hooks.frontend.admission.ask import ROUTES, Ask, read_ask, utf8_byte
 from engine_hooks.frontend.admission.body import MAX_BODY_BYTES, Body, set_length, with_value
 from engine_hooks.frontend.admission.breaker import FastBreaker
 from engine_hooks.frontend.admission.counts import HygieneCounts, RefusedCounts
+from engine_hooks.frontend.admission.earlier import EarlierRequests, asked, note
 from engine_hooks.frontend.admission.hygiene import PERIOD_SECONDS, cleaned, measure
 from engine_hooks.frontend.admission.judge import (
     TOO_LARGE,
@@ -42,6 +43,7 @@ logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handle
 
 LOCK_SECONDS = 0.25  # then a request is let in uncounted: a server that was stopped must not stop the others
 LOCK_PAUSE_SECONDS = 0.001
+LOCK_TRIES = int(LOCK_SECONDS / LOCK_PAUSE_SECONDS)
 
 
 @dataclass(slots=True)
@@ -68,7 +70,8 @@ class Passage:
 
 class Gate:
     """``rules``: those in force; None while there are none. ``pool``: None until the engine has come up. ``table``:
-    None until rules have come once. ``why_not``: why no request is judged here; empty where they are.
+    None until rules have come once. ``why_not``: why no request is judged here; empty where they are. ``notes``:
+    whether rules may ever come, so that what is in flight without any is worth being noted.
     """
 
     def __init__(
@@ -96,6 +99,9 @@ class Gate:
         self.ratio = TokenRatio()
         self.refused = RefusedCounts()
         self.hygiene = HygieneCounts()
+        self.notes = False
+        self.earlier = EarlierRequests()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- a request ----------------------------------------------------------------------------------------
 
@@ -138,6 +144,8 @@ class Gate:
             passage.notes.append("uncounted")
             return
         try:
+            if self.earlier.pending:
+                self.earlier.enter(table, rules.long_tokens)
             use = Use(size.blocks, size.requests, int(is_long(rules, size)))
             quota = rules.quota_of(passage.tenant, self._settings.map.quotas.get(passage.tenant), pool.blocks)
             judge = functools.partial(by_use, rules, size, pool, tenant=passage.tenant, quota=quota)
@@ -167,6 +175,45 @@ class Gate:
             passage.placed = False
             self._breaker.leave()
 
+    # -- requests that came before the rules ---------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def noting(self, path: str) -> Iterator[None]:
+        """Note the request to ``path`` that is served meanwhile, with no rules in force."""
+        self._loop = asyncio.get_running_loop()
+        self._breaker.inside += 1
+        try:
+            with self.earlier.note() if path in ROUTES else contextlib.nullcontext():
+                yield
+        finally:
+            self._breaker.leave()
+
+    def needs(self, tenant: str, prompt: Any, params: Any) -> None:
+        """Note what a request that came before the rules hands to the engine."""
+        pool = self.pool
+        if pool is not None and self.earlier.pending:
+            note(tenant, asked(prompt, params), self.ratio, pool)
+
+    def count_earlier(self) -> None:
+        """Let what came before the rules count now, not only when this server has its next request. Any thread."""
+        loop = self._loop
+        if loop is not None and self.earlier.pending:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self._enter_earlier, LOCK_TRIES)
+
+    def _enter_earlier(self, tries: int) -> None:
+        table, rules = self.table, self.rules
+        if table is None or rules is None:
+            return
+        if not table.try_lock():
+            if self._loop is not None and tries:
+                self._loop.call_later(LOCK_PAUSE_SECONDS, self._enter_earlier, tries - 1)
+            return
+        try:
+            self.earlier.enter(table, rules.long_tokens)
+        finally:
+            table.unlock()
+
     # -- what travels on to the engine ---------------------------------------------------------------------
 
     def see(self, tenant: str, prompt: Any, text: Any) -> None:
@@ -188,6 +235,7 @@ class Gate:
     def close(self) -> None:
         """Let everything in from now on, and leave the other servers' table."""
         self.rules = self.table = None
+        self.earlier.forget()
         closing, self.on_close = self.on_close, None
         if closing is not None:
             closing()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine_hooks.frontend.admission.gate import Gate
+from engine_hooks.frontend.admission.judge import Use
 from engine_hooks.frontend.admission.rules import Rules, rules_of
 from engine_hooks.frontend.admission.size import Pool
 from engine_hooks.frontend.admission.table import Table, TableError
@@ -45,6 +46,7 @@ class Admission:
         effect = self._effect(rules, arguments)
         before = gate.refused.total
         gate.rules = rules
+        gate.count_earlier()
 
         def undo() -> dict[str, int | float]:
             if gate.rules is rules:
@@ -63,12 +65,12 @@ class Admission:
         return rules
 
     def _effect(self, rules: Rules, arguments: Arguments) -> dict[str, int | float]:
-        table = self._gate.table
-        use = table.total() if table is not None else None
+        table, earlier = self._gate.table, self._gate.earlier.in_flight()
+        use = table.total() if table is not None else Use()
         return {
             "rules": len(arguments),
             "capacity_blocks": self._pool.blocks,
             "reserved_blocks": int(sum(rules.reserved.values())),
-            "in_flight_blocks": use.blocks if use is not None else 0,
-            "in_flight_requests": use.requests if use is not None else 0,
+            "in_flight_blocks": use.blocks + earlier.blocks,
+            "in_flight_requests": use.requests + earlier.requests,
         }

@@ -1,10 +1,12 @@
-"""The ASGI middleware that lets requests in or not. While no rules are in force it touches nothing and reads no body.
+"""The ASGI middleware that lets requests in or not. While no rules are in force it touches nothing and reads no body;
+it notes that a request is there, if rules may come.
 
 It fails open: whatever raises in here, the request is let in, and after five times the gate stays open.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -38,8 +40,9 @@ class AdmissionMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or connection."""
-        rules = self._gate.rules
-        if rules is None or scope["type"] != "http" or scope["method"] != "POST" or HOOK in self._guard.off:
+        gate, rules = self._gate, self._gate.rules
+        idle = rules is None and not gate.notes
+        if idle or scope["type"] != "http" or scope["method"] != "POST" or HOOK in self._guard.off:
             await self._app(scope, receive, send)
             return
         path = route_of(scope)
@@ -47,7 +50,21 @@ class AdmissionMiddleware:
             await self._app(scope, receive, send)
             return
         scope[_JUDGED_KEY] = True
+        if rules is None:
+            await self._noted(scope, path, receive, send)
+            return
         await self._judge(scope, path, rules, receive, send)
+
+    async def _noted(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
+        stack = contextlib.ExitStack()
+        self._guard.run(HOOK, lambda: stack.enter_context(self._gate.noting(path)))
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            try:  # not by the guard, as below
+                stack.close()
+            except Exception as error:
+                self._guard.note(HOOK, error)
 
     async def _judge(self, scope: Scope, path: str, rules: Rules, receive: Receive, send: Send) -> None:
         body = Body(receive)
@@ -61,10 +78,12 @@ class AdmissionMiddleware:
             if passage.refusal is None:
                 await self._guarded(self._gate.take, passage)
             if passage.refusal is not None:
-                for message in messages(passage.refusal, path):
-                    await send(message)
-                return
-            await self._app(scope, body, _telling(passage, send))
+                answer = self._guard.run(HOOK, messages, passage.refusal, path)
+                if answer is not None:
+                    for message in answer:
+                        await send(message)
+                    return
+            await self._app(scope, body, _telling(passage, send, self._guard))
         finally:
             try:  # not by the guard: what was taken is given back even when the hook is off
                 self._gate.leave(passage)
@@ -89,7 +108,7 @@ class AdmissionMiddleware:
             await send(message)
 
         try:
-            return await self._send_on(upstream, passage, _telling(passage, sending))
+            return await self._send_on(upstream, passage, _telling(passage, sending, self._guard))
         except Exception as error:
             self._guard.note(HOOK, error)
             return begun
@@ -101,18 +120,23 @@ def route_of(scope: Scope) -> str:
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
-def _telling(passage: Passage, send: Send) -> Send:
+def _telling(passage: Passage, send: Send, guard: Guard) -> Send:
     """Say in the answer's headers what was decided; everything else passes as it is."""
 
     async def sending(message: Any) -> None:
         if message["type"] == "http.response.start":
-            headers = list(message.get("headers") or ())
-            if not any(name == DECISION for name, _ in headers):
-                headers.append((DECISION, "; ".join(("admitted", *passage.notes)).encode()))
-            if passage.removed:
-                told = ", ".join(f"{kind}={count}" for kind, count in sorted(passage.removed.items()))
-                headers.append((CLEANED, told.encode()))
-            message = {**message, "headers": headers}
+            message = guard.run(HOOK, _told, passage, message) or message
         await send(message)
 
     return sending
+
+
+def _told(passage: Passage, message: Any) -> Any:
+    """Return the start of an answer with our headers."""
+    headers = list(message.get("headers") or ())
+    if not any(name == DECISION for name, _ in headers):
+        headers.append((DECISION, "; ".join(("admitted", *passage.notes)).encode()))
+    if passage.removed:
+        told = ", ".join(f"{kind}={count}" for kind, count in sorted(passage.removed.items()))
+        headers.append((CLEANED, told.encode()))
+    return {**message, "headers": headers}

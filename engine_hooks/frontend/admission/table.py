@@ -121,8 +121,13 @@ class Table:
         refusal = judge(self._flight(place))
         if refusal is not None and self._drop_the_dead():
             refusal = judge(self._flight(place))
-        if refusal is not None:
-            return refusal
+        return refusal if refusal is not None else self._entered(place, need)
+
+    def put(self, tenant: str, need: Use) -> Ticket:
+        """Enter ``need`` for ``tenant``, which is in flight already, whatever else is; the lock is held meanwhile."""
+        return self._entered(self._place(tenant), need)
+
+    def _entered(self, place: int, need: Use) -> Ticket:
         self._add(place, need, 1)
         self._add(EVERYBODY, need, 1)
         return Ticket(place, need)

@@ -43,6 +43,7 @@ def open_desk(gate: Gate, async_llm: Any, *, instance: str, settings: Settings, 
     """Return the desk of one of ``servers`` API servers, the ``number``-th, in front of ``async_llm``."""
     config = async_llm.vllm_config
     gate.pool = pool_of(async_llm)
+    gate.notes = Admission.NAME in settings.levers
     model = getattr(config, "model_config", None)
     served = getattr(model, "served_model_name", None)
     gate.served = frozenset([served] if isinstance(served, str) else served or ())

@@ -138,16 +138,26 @@ def _done(value: Any) -> Future[Any]:
 class Play:
     """A real EngineCore over such a worker, watched by our hooks, with its desk; ``out``: tokens by request so far.
 
-    ``in_flight``: asynchronous scheduling with vLLM's batch queue: two steps are under way at any time.
+    ``in_flight``: asynchronous scheduling with vLLM's batch queue: two steps are under way at any time. ``sleepy``: as
+    if started with --enable-sleep-mode.
     """
 
     def __init__(
-        self, blocks: int = 120, *, in_flight: bool = False, allowed: str = ALL, requests: int = 16, tokens: int = 8192
+        self,
+        blocks: int = 120,
+        *,
+        in_flight: bool = False,
+        allowed: str = ALL,
+        requests: int = 16,
+        tokens: int = 8192,
+        executor: type[RememberingExecutor] = RememberingExecutor,
+        sleepy: bool = False,
     ) -> None:
         config = make_config(block_size=BLOCK_SIZE, max_num_seqs=requests, max_model_len=1024, tokens=tokens)
         config.cache_config.num_gpu_blocks_override = blocks
         config.scheduler_config.async_scheduling = in_flight  # the CPU platform turns it off
-        self.engine = EngineCore(config, RememberingExecutor, log_stats=True)
+        config.model_config.enable_sleep_mode = sleepy  # the CPU platform refuses it at the start
+        self.engine = EngineCore(config, executor, log_stats=True)
         assert (self.engine.batch_queue is not None) == in_flight
         env = {"KVTIDE_SOCKET": "/proc/none/agent.sock", "KVTIDE_LEVERS": allowed}
         self.reporter: EngineReporter = hook.attach(self.engine, Settings.from_environment(env))

@@ -9,7 +9,8 @@ import pytest
 
 from engine_hooks.levers.base import RefusedError
 from tests.unit.actions.conftest import MakeRig
-from tests.unit.actions.rig import policy, short
+from tests.unit.actions.rig import Rules, policy, short
+from tests.unit.actions.test_planner import SURGE, busy_tenant
 from tests.unit.details import make_detail, make_leak
 from tests.unit.support import eventually_async
 
@@ -235,3 +236,33 @@ async def test_a_mode_that_is_taken_back_takes_back_what_is_in_force(make_rig: M
     await rig.seconds(1, short())
     assert rig.done[0].phase == "undone"
     assert rig.processes[0].levers["watermark"].value == 0
+
+
+async def test_a_tenant_that_surges_gets_fewer_at_once_and_all_of_it_back_when_it_is_calm(make_rig: MakeRig) -> None:
+    quick = {"cooldown_seconds": 1.0, "calm_seconds": 5.0, "undo_step_seconds": 1.0}
+    rig = await make_rig(policy(ladder=("concurrency",), **quick), levers={})
+    front = await rig.add(instance="f1", role="frontend", levers={"admission": Rules("admission", "")})
+
+    def limits() -> list[object]:
+        return [row.arguments.get("concurrency") for row in front.desk.in_force()]
+
+    await rig.seconds(1, SURGE, detail=busy_tenant(20, 10))
+    assert limits() == [{"acme": 24}]
+    await rig.seconds(4, SURGE, detail=busy_tenant(20, 4))  # it is obeyed, has helped, and others wait all the same
+    assert limits() == [{"acme": 19}]
+    await rig.seconds(4, SURGE, detail=busy_tenant(19, 0))
+    assert limits() == [{"acme": 15}]
+    seen = []
+    for _ in range(30):
+        await rig.seconds(1, detail=busy_tenant(12, 0))
+        seen += [each for each in limits() if not seen or each != seen[-1]]
+    assert seen == [{"acme": 15}], "as many again as it has are no limit: the rule is taken off at once"
+    assert limits() == []
+    assert {each.verified for each in rig.done if each.plan.rung == "concurrency"} == {"helped"}
+
+
+async def test_the_twin_that_comes_with_the_others_keeps_what_it_has(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(ladder=("concurrency",)), levers={})
+    front = await rig.add(instance="f1", role="frontend", levers={"admission": Rules("admission", "")})
+    await rig.seconds(20, short(tier="page"), detail=busy_tenant(20, 10))  # the pool is short, and nobody has surged
+    assert (front.desk.in_force(), rig.done) == ((), [])

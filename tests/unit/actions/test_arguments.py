@@ -65,9 +65,9 @@ def test_the_rules_of_admission_are_rules_there_at_each_step_back() -> None:
     for step in steps:
         rules_of(step)
     assert [sorted(step) for step in steps] == [
-        ["batch_prompt", "max_prompt", "pressure", "quotas", "retry_after", "shed"],
-        ["batch_prompt", "max_prompt", "pressure", "quotas", "retry_after", "short_first"],
-        ["batch_prompt", "max_prompt", "pressure", "retry_after", "short_first"],
+        ["batch_prompt", "max_prompt", "pool_share", "pressure", "quotas", "retry_after", "shed"],
+        ["batch_prompt", "max_prompt", "pool_share", "pressure", "quotas", "retry_after", "short_first"],
+        ["batch_prompt", "max_prompt", "pool_share", "pressure", "retry_after", "short_first"],
     ]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ NODES, SHARES = "fleet:kvtide_nodes:count", "fleet:kvtide_verdict_nodes:ratio"
 
 
 def fleet(file: Path, *words: str) -> int:
-    return run(["actions", "fleet", words[0], *words[1:], "--file", str(file)])
+    """As a person would: the command has a loop of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(run, ["actions", "fleet", *words, "--file", str(file)]).result()
 
 
 async def nodes(make_rig: MakeRig, file: Path, **changes: Any) -> Rig:

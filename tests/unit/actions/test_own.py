@@ -103,6 +103,40 @@ async def test_a_loop_of_restarts_opens_the_breaker(make_rig: MakeRig) -> None:
     assert len(lever.pulled) == 3, "a person has looked"
 
 
+MISSING = short(kind="engine_missing", tier="page", evidence={"silent_seconds": 400.0})
+WAS_STALLED = short(kind="kv_stall", tier="page", held=True, evidence={"stalled_seconds": 40.0})
+SILENT_LADDER = {"ladder": ("restart", "restart_silent"), "opt_in": ("restart", "restart_silent")}
+
+
+async def test_an_engine_that_is_silent_for_very_long_is_restarted_on_two_evidences(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(**SILENT_LADDER))
+    lever = with_lever(rig)
+    await rig.seconds(1, MISSING, WAS_STALLED, phase="silent", report_age_seconds=400.0)
+    (plan,) = lever.pulled
+    assert (plan.lever, plan.rung, plan.kind, plan.targets) == ("restart", "restart_silent", "engine_missing", ("i1",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdicts", "engine", "codes"),
+    [
+        ({}, (MISSING,), {}, {"evidence": 1}),  # silence alone: its process may only be slow
+        ({"opt_in": ("restart",)}, (MISSING, WAS_STALLED), {}, {"observe": 1}),
+        ({"opt_in": ("restart_silent",)}, (MISSING, WAS_STALLED), {}, {"observe": 1}),
+        ({"silent_seconds": 600.0}, (MISSING, WAS_STALLED), {}, {}),
+        ({"off_peak": ("02:00-03:00",)}, (MISSING, WAS_STALLED), {}, {"window": 1}),
+        ({}, (short(kind="engine_missing", tier="page", evidence={"workers": 1.0}), STALL), {"phase": "live"}, None),
+    ],
+)
+async def test_what_keeps_a_silent_engine_from_a_restart(
+    make_rig: MakeRig, changes: Any, verdicts: tuple[Any, ...], engine: Any, codes: dict[str, int] | None
+) -> None:
+    rig = await make_rig(policy(**SILENT_LADDER | changes))
+    lever = with_lever(rig)
+    await rig.seconds(3, *verdicts, **{"phase": "silent", "report_age_seconds": 400.0} | engine)
+    assert lever.pulled == []
+    assert codes is None or rig.refusals() == codes
+
+
 async def test_what_is_refused_by_the_supervisor_is_no_restart(make_rig: MakeRig) -> None:
     rig = await make_rig(policy(**LADDER, restarts_per_hour=1))
     with_lever(rig, code="conflict")

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from agent.actions.persons import OrderError, Persons, UnknownError
 from agent.control.app import build_control
-from exporters.http import build_app
+from exporters.http import KNOWN, build_app
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import Rules, policy, short
 from tests.unit.builders import make_state
@@ -103,10 +103,61 @@ async def test_mistakes_are_told(make_rig: MakeRig, changes: dict[str, Any], tol
     values: dict[str, Any] = {"lever": "watermark", "engine": "m", "minutes": None}
     wanted = values | changes
     with pytest.raises(OrderError, match=told):
-        await Persons(rig.actions).order(
+        await Persons(rig.actions, first_seconds=0.0).order(
             wanted["lever"], wanted["engine"], {"blocks": 9}, by="ann", minutes=wanted["minutes"]
         )
     assert not rig.sent
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"blocks": 2**70}, "more than 64 bits"),
+        ({"quotas": {"acme": -(2**70)}}, "more than 64 bits"),
+        ({"quotas": {f"tenant-{number}": 2**60 for number in range(1024)}}, "16,384 at most"),
+        ({"quotas": {f"tenant-{number}": 1 for number in range(1025)}}, "length"),
+        ({f"a{number}": 1 for number in range(65)}, "length"),
+    ],
+)
+async def test_what_can_not_be_sent_is_refused_and_nothing_is_begun(
+    make_rig: MakeRig, arguments: dict[str, Any], told: str
+) -> None:
+    rig = await make_rig()
+    await rig.look()
+    with pytest.raises(OrderError, match=told):
+        await Persons(rig.actions).order("watermark", "m", arguments, by="ann")
+    assert (rig.done, rig.sent, rig.actions.book.breaker.open) == ([], [], False)
+
+
+async def test_a_fault_of_our_own_leaves_nothing_half_done(make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = await make_rig()
+    await rig.look()
+    persons = Persons(rig.actions)
+    with monkeypatch.context() as broken:
+        broken.setattr(rig.server, "act", lambda _order: 1 // 0)
+        with pytest.raises(OrderError):
+            await persons.order("watermark", "m", {"blocks": 9}, by="ann")
+    assert [(each.phase, each.reason) for each in rig.done] == [
+        ("failed", "a fault of kvtide's own, see the log; what the engine has of it ends by its lease")
+    ]
+    assert rig.actions.book.breaker.open
+    assert (await persons.order("watermark", "m", {"blocks": 9}, by="ann")).phase == "in_force", (
+        "it is not busy for ever"
+    )
+
+
+async def test_an_order_of_the_first_second_waits_for_its_engine(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    persons = Persons(rig.actions, first_seconds=60.0)
+    order = asyncio.create_task(persons.order("watermark", "m", {"blocks": 9}, by="ann"))
+    for _ in range(3):
+        await asyncio.sleep(0.02)
+    assert not order.done(), "the agent has not looked yet"
+    rig.actions.take(rig.state(phase="silent"))
+    await asyncio.sleep(0.2)
+    assert not order.done(), "it is connected, and has not reported"
+    rig.actions.take(rig.state())
+    assert (await order).phase == "in_force"
 
 
 async def test_the_switch_in_files(make_rig: MakeRig) -> None:
@@ -141,7 +192,7 @@ async def test_the_control_app(make_rig: MakeRig) -> None:
     async def reload() -> str:
         return next(reloads)
 
-    app = TestClient(build_control(Persons(rig.actions), reload, build_app(make_state)))
+    app = TestClient(build_control(Persons(rig.actions, first_seconds=0.0), reload, build_app(make_state)))
 
     def ask() -> None:
         assert app.get("/-/healthy").text == "healthy\n"
@@ -177,7 +228,13 @@ async def _taken() -> str:
 
 
 def test_reload_over_tcp_is_for_programs_and_only_where_it_is_allowed() -> None:
-    app = TestClient(build_app(make_state, reload=_taken))
+    here = build_app(make_state, reload=_taken)
+
+    async def known(scope: Any, receive: Any, send: Any) -> None:
+        await here({**scope, KNOWN: True}, receive, send)
+
+    assert TestClient(here).post("/-/reload").status_code == 403, "not for anybody"
+    app = TestClient(known)
     assert app.post("/-/reload").text == "reloaded\n"
     assert app.post("/-/reload", headers={"Origin": "http://evil.example"}).status_code == 403
     assert app.get("/-/reload").status_code == 405

@@ -11,6 +11,7 @@ from agent.actions.memory import Memory
 from agent.actions.planner import plans
 from agent.actions.rules import RULES
 from agent.actions.types import Action, Plan
+from agent.actions.watching import milder
 from agent.policy.actions import RUNGS
 from agent.policy.types import Policy
 from agent.signals.types import EngineSignals, NodeSignals, Score, TenantSignals
@@ -133,7 +134,13 @@ def test_a_throttle_is_tightened_step_by_step_to_its_floor() -> None:
 def test_shedding_adds_to_the_rules_in_force_and_ends_with_all_new_work() -> None:
     quotas = {"quotas": {"acme": 10}}
     shed = ladder(short(**PAGE), in_force("admission", **quotas))[-1]
-    assert shed.arguments == quotas | {"max_prompt": 4096, "batch_prompt": 8192, "retry_after": 10, "pressure": 30}
+    assert shed.arguments == quotas | {
+        "max_prompt": 4096,
+        "batch_prompt": 8192,
+        "pool_share": 0.9,
+        "retry_after": 10,
+        "pressure": 30,
+    }
     now = in_force("admission", **shed.arguments)
     assert "shed" not in names(short(**PAGE), now)
     bad = (Score(scope="engine", engine="m", gpu="", form="kvtide", value=15.0),)
@@ -145,7 +152,7 @@ def test_shedding_adds_to_the_rules_in_force_and_ends_with_all_new_work() -> Non
 def test_where_no_front_end_can_the_core_enforces() -> None:
     shed = ladder(short(**PAGE), front=False)[-1]
     assert (shed.lever, shed.targets) == ("enforce_admission", ("i1",))
-    assert shed.arguments == {"prompt_limit": 4096, "retry_after": 10}
+    assert shed.arguments == {"prompt_limit": 4096, "pool_share": 0.9, "retry_after": 10}
 
 
 def test_quotas_by_the_formula_and_blocks_reserved() -> None:
@@ -165,6 +172,62 @@ def test_quotas_by_the_formula_and_blocks_reserved() -> None:
     assert plan.arguments == {"quotas": {"acme": 300, "b": 200}, "reserved": {"gold": 100, "silver": 100}}
     assert plan.subject.tenant == "acme"
     assert plan.targets == ("f1",)
+
+
+def busy_tenant(running: int = 20, waiting: int = 10, tenant: str = "acme") -> Any:
+    return make_detail(tenants=(make_tenant(tenant=tenant, running=running, waiting=waiting),))
+
+
+def test_a_tenant_that_crowds_others_out_gets_fewer_at_once_step_by_step() -> None:
+    (plan,) = ladder(SURGE, detail=busy_tenant())
+    assert (plan.rung, plan.lever, plan.targets, plan.subject.tenant) == ("concurrency", "admission", ("f1",), "acme")
+    assert plan.arguments == {"concurrency": {"acme": 24}}
+    assert plan.expected is not None
+    assert (plan.expected.signal, plan.expected.direction) == ("tenant_requests", "down")
+    now = in_force("admission", quotas={"acme": 10}, concurrency={"acme": 24, "other": 3})
+    (plan,) = ladder(SURGE, now, detail=busy_tenant(20, 4))
+    assert plan.arguments == {"quotas": {"acme": 10}, "concurrency": {"acme": 19, "other": 3}}
+    (plan,) = ladder(SURGE, in_force("admission", concurrency={"acme": 3}), detail=busy_tenant(3, 0))
+    assert plan.arguments == {"concurrency": {"acme": 2}}, "the policy's floor"
+    assert names(SURGE, in_force("admission", concurrency={"acme": 2}), detail=busy_tenant(2, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "engine", "chosen"),
+    [
+        (short(), {"detail": busy_tenant()}, policy()),  # the pool is short, and nobody has surged
+        (SURGE, {"detail": busy_tenant(tenant="b")}, policy()),
+        (SURGE, {"detail": busy_tenant(2, 0)}, policy()),
+        (SURGE, {}, policy()),
+        (SURGE, {"detail": busy_tenant()}, Policy.model_validate({"admission": {"priority": ["acme"]}})),
+        (SURGE, {"detail": busy_tenant()}, policy(ladder=["quotas"])),
+    ],
+)
+def test_nobody_else_gets_fewer_at_once(verdict: Verdict, engine: dict[str, Any], chosen: Policy) -> None:
+    assert "concurrency" not in names(verdict, chosen=chosen, **engine)
+
+
+def test_what_runs_above_a_limit_goes_on_before_it_is_lowered_again() -> None:
+    assert names(SURGE, in_force("admission", concurrency={"acme": 10}), detail=busy_tenant(20, 0)) == []
+
+
+def test_the_core_has_it_where_no_front_end_can() -> None:
+    (plan,) = ladder(SURGE, front=False, detail=busy_tenant())
+    assert (plan.lever, plan.arguments) == ("enforce_admission", {"concurrency": {"acme": 24}})
+
+
+def test_a_tenants_limit_is_raised_step_by_step_and_taken_off_when_it_holds_nobody_back() -> None:
+    def after(has: int, **rules: Any) -> Any:
+        detail = make_detail(tenants=(make_tenant(tenant="acme", running=has, waiting=0),))
+        return milder(in_force("admission", **rules), state(detail=detail), policy())
+
+    assert after(8, concurrency={"acme": 8}) == {"concurrency": {"acme": 10}}
+    assert after(1, concurrency={"acme": 1}) == {"concurrency": {"acme": 2}}
+    assert after(8, concurrency={"acme": 10}) is None, "as many again as it has: the last rule ends the action"
+    assert after(8, concurrency={"acme": 10}, quotas={"acme": 9}) == {"quotas": {"acme": 9}}
+    assert after(8, concurrency={"acme": 8, "gone": 2}) == {"concurrency": {"acme": 10}}
+    shed = after(8, concurrency={"acme": 8}, shed=True)
+    assert shed == {"concurrency": {"acme": 8}, "short_first": True}, "what is shed is let in first"
 
 
 def test_preempting_comes_after_a_throttle_and_caps_itself() -> None:

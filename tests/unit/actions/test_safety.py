@@ -251,9 +251,20 @@ def test_a_person_is_kept_only_from_what_harms(name: str) -> None:
         assert refusal is None, refusal
 
 
+@pytest.mark.parametrize("lever", ["trim", "compact", "reset_prefix", "sleep", "restart"])
+def test_compaction_and_other_heavy_levers_wait_for_off_peak_times(lever: str) -> None:
+    chosen = night(opt_in=["sleep", "restart"])
+    by_day = refusal_of(question(plan=plan(lever), policy=chosen))
+    assert by_day is not None
+    assert by_day.code == "window"
+    at_night = refusal_of(question(plan=plan(lever), policy=chosen, minute=23 * 60))
+    assert at_night is None or at_night.code != "window"
+
+
 def test_the_order_of_gates_is_fixed() -> None:
     """What is wrong in several ways is told the first of them; the budget is last, for it opens the breaker."""
     names = [gate.__name__ for gate in GATES]
     assert names[0] == "mode"
     assert names[-1] == "budget"
-    assert set(FOR_PERSONS) < set(GATES)
+    only = {"opt_in"}  # for the agent's own plans that of the mode's gate
+    assert {gate.__name__ for gate in FOR_PERSONS} - only < {*names}

@@ -21,11 +21,12 @@ from engine_hooks.levers.base import Done
 from tests.unit.support import Clock
 
 POOL = Pool(block_tokens=16, blocks=100, ranks=1, model_tokens=2048)
+DECISION = "x-kvtide-decision"
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 class App:
-    """Answers with what it read, in two pieces; ``hold`` makes it wait in between."""
+    """Answers with what it read, in two pieces; ``hold`` makes it wait in between. ``engine`` gets what it has read."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -33,6 +34,7 @@ class App:
         self.scopes: list[Any] = []
         self.error: BaseException | None = None
         self.hold: asyncio.Event | None = None
+        self.engine: Callable[[bytes], None] | None = None
         self.reads = True
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -46,6 +48,8 @@ class App:
             body += message.get("body", b"")
             more = message.get("more_body", False)
         self.bodies.append(body)
+        if self.engine is not None:
+            self.engine(body)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"x-own", b"1")]})
         await send({"type": "http.response.body", "body": b"one", "more_body": True})
         if self.hold is not None:
@@ -156,3 +160,9 @@ def run(work: Callable[[], Awaitable[Any]]) -> Any:
 def completion(tokens: int, output: int | None = 16, **other: Any) -> dict[str, Any]:
     body: dict[str, Any] = {"model": "tiny", "prompt": list(range(tokens)), **other}
     return body if output is None else {**body, "max_tokens": output}
+
+
+async def until(what: Any) -> None:
+    """Let others run until ``what`` holds; the bound of :func:`run` ends it."""
+    while not what():  # noqa: ASYNC110 - it is looked at from outside
+        await asyncio.sleep(0.001)

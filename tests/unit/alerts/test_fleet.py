@@ -22,8 +22,10 @@ DOWN = 10
 MINUTES = 4
 
 
-def node(number: int, page: bool) -> Iterator[Series]:
-    """Two engines of 1,000 blocks each; the first is used by a fifth, the second as its number says."""
+def node(number: int, tier: str) -> Iterator[Series]:
+    """Two engines of 1,000 blocks each; the first is used by a fifth, the second as its number says. ``tier``: of the
+    verdict that stands on both; empty for none.
+    """
     where = {"instance": f"n{number}:9477"}
     alive = number >= DOWN
     yield Series("up", where, always(int(alive)))
@@ -39,10 +41,17 @@ def node(number: int, page: bool) -> Iterator[Series]:
         )
     ]
     found.append(of(c.TENANT_HELD, 10, engine="a", tenant=f"t{number % 50}"))
-    if page:
-        found += [verdict("kv_orphan", value=always(1), engine=engine) for engine in "ab"]
+    if tier:
+        found += [verdict("kv_orphan", value=always(1), engine=engine, tier=tier) for engine in "ab"]
     for each in found:
         yield Series(each.name, where | dict(each.labels), each.value)
+
+
+def _tier(number: int, standing: int) -> str:
+    """Some page and some warn; on many more the same is a note, for which nothing is done."""
+    if not 0 <= number < standing:
+        return "note" if standing <= number < standing + 100 else ""
+    return "page" if number % 2 else "warn"
 
 
 @pytest.mark.parametrize(("paging", "guarded"), [(38, False), (39, True)])
@@ -61,7 +70,7 @@ def test_what_is_computed_of_a_fleet(paging: int, guarded: bool, tmp_path: Path)
         "input_series": [
             each.as_yaml(30, 60 * MINUTES)
             for number in range(NODES)
-            for each in node(number, DOWN <= number < DOWN + paging)
+            for each in node(number, _tier(number - DOWN, paging))
         ],
         "promql_expr_test": [
             is_("sum(fleet:kvtide_nodes:count)", up),

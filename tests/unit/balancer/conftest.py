@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.balancer import gate, grants, http_client, lease_file
+from agent.balancer import gate, grants, http_client, lease_file, word
 
 PATIENCE_SECONDS = 30.0
 
@@ -17,5 +17,6 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
         (grants, "CLOSE_SECONDS"),
         (http_client, "CALL_SECONDS"),
         (lease_file, "TIMEOUT_SECONDS"),
+        (word, "TIMEOUT_SECONDS"),
     ):
         monkeypatch.setattr(module, name, PATIENCE_SECONDS)

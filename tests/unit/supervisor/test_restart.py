@@ -17,6 +17,7 @@ from agent.state import AgentState
 from agent.subject import Subject
 from agent.supervisor.base import Target
 from agent.supervisor.command import CommandSupervisor
+from agent.supervisor.drained import Drained
 from agent.supervisor.restart import Restart
 from tests.unit.builders import make_engine, make_state
 
@@ -70,9 +71,10 @@ class Bed:
 
     def lever(self, *more: str, drain: float = 10.0, start: float = 20.0) -> Restart:
         supervisor = CommandSupervisor([str(self.script), str(self.pids), *more], 20.0)
-        return Restart(
-            {"m": supervisor}, self, self.state, drain_seconds=drain, start_seconds=start, settle_seconds=0.0
-        )
+        return Restart({"m": supervisor}, self.drained(drain), start_seconds=start)
+
+    def drained(self, seconds: float = 10.0) -> Drained:
+        return Drained(self, self.state, drain_seconds=seconds, settle_seconds=0.0)
 
     def plan(self) -> Plan:
         return Plan(
@@ -164,14 +166,7 @@ async def test_a_successor_that_does_not_serve_in_time_is_a_failure(bed: Bed, tm
     quiet = tmp_path / "quiet"
     quiet.write_text("#!/bin/sh\nexit 0\n")
     quiet.chmod(0o700)
-    lever = Restart(
-        {"m": CommandSupervisor([str(quiet)], 20.0)},
-        bed,
-        bed.state,
-        drain_seconds=1.0,
-        start_seconds=0.5,
-        settle_seconds=0.0,
-    )
+    lever = Restart({"m": CommandSupervisor([str(quiet)], 20.0)}, bed.drained(1.0), start_seconds=0.5)
     failed = await lever.apply(bed.plan())
     assert (failed.code, failed.detail) == ("failed", "no successor serves 0.5 s after the restart")
 
