@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from math import floor
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ MOST_ENGINES = 64
 
 class Moment(NamedTuple):
     """One engine at ``at`` (Unix seconds). Shares of the pool, 0..1: ``held`` (what is orphaned included),
-    ``orphaned``, ``cached_idle``. ``growth``: share of the pool a minute; ``score``: health, 0..100. None: not known.
+    ``orphaned``, ``cached_idle``. ``growth``: share of the pool a minute; ``acceleration``: that, a minute; ``score``:
+    health, 0..100. None: not known.
     """
 
     at: float
@@ -26,6 +28,16 @@ class Moment(NamedTuple):
     growth: float | None
     score: float | None
     waiting: int | None
+    acceleration: float | None = None
+
+
+def moment_from(row: Mapping[str, float | None]) -> Moment:
+    """Return a moment that was sent by its fields' names; raises KeyError where it has no time."""
+    at = row["at"]
+    if at is None:
+        raise KeyError("at")
+    values = {name: row.get(name) for name in Moment._fields if name != "at"}
+    return Moment(at, **values)  # type: ignore[arg-type]
 
 
 class Tides:
@@ -74,6 +86,7 @@ def _moments(state: AgentState, judgement: Judgement) -> dict[str, Moment]:
             growth=growth,
             score=scores.get(each.engine),
             waiting=each.queue,
+            acceleration=each.acceleration,
         )
     return found
 

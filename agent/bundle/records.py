@@ -47,7 +47,7 @@ def bare(state: AgentState) -> AgentState:
     engines = state.engines
     if any(engine.verdicts for engine in engines):
         engines = tuple(replace(engine, verdicts=()) for engine in engines)
-    return replace(state, link=_NO_LINK, judgement=None, recorder=None, judge_errors={}, engines=engines)
+    return replace(state, link=_NO_LINK, judgement=None, recorder=None, http=None, judge_errors={}, engines=engines)
 
 
 def encoded(record: Record) -> tuple[int, bytes]:

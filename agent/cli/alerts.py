@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.as_json import AsJson, say
+
 app = typer.Typer(
     help="Write the rules for Prometheus and the routing for Alertmanager, or check what is there.",
     no_args_is_help=True,
@@ -24,6 +26,8 @@ def build(
     policy: Policy = "default",
     runbooks: Runbooks = _RUNBOOKS,
     grafana: Grafana = "",
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Write the files for a policy. A file that is as it would be written is left alone.
 
@@ -34,6 +38,9 @@ def build(
     from agent.retained import count_of
 
     written = write(out, built(policy, runbooks, grafana))
+    if as_json:
+        say({"written": [str(out / name) for name in written]})
+        return
     for name in written:
         typer.echo(plain(str(out / name)))
     typer.echo(f"{count_of(len(written), 'file')} written")
@@ -48,6 +55,7 @@ def check(
     *,
     url: Annotated[str | None, typer.Option(help="A Prometheus: are our rules what it has loaded?")] = None,
     token_file: Annotated[Path | None, typer.Option(help="Of that Prometheus: file with a bearer token.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say whether a folder, or a running Prometheus, has the rules for this policy. Exit code 1: it has not.
 
@@ -60,18 +68,23 @@ def check(
     from agent.plain import plain
 
     files = built(policy, runbooks, grafana)
+    lines: list[str] = []
     wrong = False
     if folder is not None:
         for name, what in stale(folder, files).items():
-            typer.echo(plain(f"{folder / name}: {what}"))
+            lines.append(f"{folder / name}: {what}")
             wrong = True
     for line, right in read_by_programs(folder, files):
-        typer.echo(plain(line))
+        lines.append(line)
         wrong |= not right
     if url is not None:
         found = loaded(url, token_file, files)
-        for line in told(found):
-            typer.echo(plain(line))
+        lines += told(found)
         wrong |= not found.right
+    if as_json:
+        say({"right": not wrong, "lines": lines})
+    else:
+        for line in lines:
+            typer.echo(plain(line))
     if wrong:
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from agent.cli.as_json import AsJson, say
 from agent.errors import ConfigError, KvtideError
 
 if TYPE_CHECKING:
@@ -27,16 +28,20 @@ _FOLDER = typer.Option(metavar="UID", help='Uid of the folder, made where it is 
 def build(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to write them.")] = Path("kvtide-dashboards"),
     policy: Annotated[str, _POLICY] = "default",
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Write the boards as JSON, and Grafana's provisioning files beside them.
 
     Examples: kvtide dashboards build; kvtide dashboards build --out /etc/grafana/kvtide --policy mine.yaml
     """
     make = _builder()
-    written = make.write(out, _files(make, policy))
-    typer.echo(
-        f"{out}: {len(written)} files written, {len(_files(make, policy)) - len(written)} were as they should be"
-    )
+    files = _files(make, policy)
+    written = make.write(out, files)
+    if as_json:
+        say({"folder": str(out), "files": len(files), "written": list(written)})
+        return
+    typer.echo(f"{out}: {len(written)} files written, {len(files) - len(written)} were as they should be")
 
 
 @app.command()
@@ -49,6 +54,7 @@ def check(  # noqa: PLR0917 - each is an option
     token_file: Annotated[Path | None, _TOKEN_FILE] = None,
     ca_file: Annotated[Path | None, _CA_FILE] = None,
     timeout: Annotated[float, _TIMEOUT] = 10.0,
+    as_json: AsJson = False,
 ) -> None:
     """Say whether boards in a folder, or with --url those in a Grafana, are as they would be built. Exit code 1: no.
 
@@ -65,6 +71,9 @@ def check(  # noqa: PLR0917 - each is an option
         files = make.boards(_policy(policy)) if out is None else _files(make, policy)
         differ = make.stale(make.BUILT if out is None else out, files)
         where = "the boards that ship" if out is None else str(out)
+    if as_json:
+        say({"where": where, "right": not differ, "differ": list(differ)})
+        raise typer.Exit(int(bool(differ)))
     if differ:
         raise KvtideError(f"{where}: not as built: {', '.join(differ)}")
     typer.echo(f"{where}: as built")
@@ -80,6 +89,7 @@ def push(  # noqa: PLR0917 - each is an option
     ca_file: Annotated[Path | None, _CA_FILE] = None,
     timeout: Annotated[float, _TIMEOUT] = 10.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Save the boards in a Grafana, over those of the same uid; what is there as it should be is left alone.
 
@@ -91,16 +101,24 @@ def push(  # noqa: PLR0917 - each is an option
     boards = _boards(policy)
     said = message or f"kvtide {__version__}"
     with _grafana(url, token_file, ca_file, timeout) as grafana:
-        if folder and not grafana.has_folder(folder):
-            typer.echo(f"folder {folder}: {'would be made' if dry_run else 'made'}")
+        lacks = bool(folder) and not grafana.has_folder(folder)
+        done: dict[str, str] = {}
+        if lacks:
+            if not as_json:
+                typer.echo(f"folder {folder}: {'would be made' if dry_run else 'made'}")
             if not dry_run:
                 grafana.make_folder(folder, folder)
         for uid, board in boards.items():
             state = _state(grafana, uid, board, folder)
             if state != "as it is" and not dry_run:
                 grafana.save(board, folder, said)
+            done[uid] = state
+            if as_json:
+                continue
             would = "would be " if dry_run and state != "as it is" else ""
             typer.echo(f"{grafana.shown}/d/{uid}: {would}{'left ' if state == 'as it is' else ''}{state}")
+        if as_json:
+            say({"where": grafana.shown, "dry_run": dry_run, "folder_made": lacks, "boards": done})
 
 
 def _state(grafana: Grafana, uid: str, board: dict[str, Any], folder: str | None) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import ssl
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 
 from agent.errors import ConfigError, KvtideError
+from agent.http_address import believed, shown_address
 from agent.plain import plain
 
 Board = dict[str, Any]
@@ -34,21 +34,10 @@ class Grafana:
     """
 
     def __init__(self, url: str, token: str, *, timeout: float = 10.0, ca_file: Path | None = None) -> None:
-        try:
-            parts = urlsplit(url)
-            port = "" if parts.port is None else f":{parts.port}"
-        except ValueError as error:
-            raise ConfigError(f"--url: not a URL: {error}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ConfigError("--url: must be like https://grafana.example or http://127.0.0.1:3000/grafana")
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        self.shown = plain(f"{parts.scheme}://{host}{port}{parts.path}".rstrip("/"), 200)
-        tls: ssl.SSLContext | bool = True
-        if ca_file is not None:
-            try:
-                tls = ssl.create_default_context(cafile=ca_file)
-            except OSError as error:  # SSLError is one
-                raise ConfigError(f"--ca-file {ca_file}: {error.strerror or error}") from None
+        self.shown = shown_address(
+            url, "--url", "must be like https://grafana.example or http://127.0.0.1:3000/grafana"
+        )
+        tls = believed(ca_file)
         self._timeout = timeout
         headers = {"Accept": "application/json", "User-Agent": "kvtide", "Authorization": f"Bearer {token}"}
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from agent.cli.as_json import AsJson, say
 from agent.errors import ConfigError
 
 app = typer.Typer(help="Show what verdicts and actions go by, explain it, or check a file of it.", no_args_is_help=True)
@@ -20,6 +22,8 @@ def show(
         Path | None, typer.Argument(help="A policy file; without it, a profile with nothing changed.")
     ] = None,
     profile: Annotated[str | None, _PROFILE] = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Print the whole policy as YAML, with a comment for each key. What is printed is itself a policy file.
 
@@ -30,11 +34,14 @@ def show(
     if file is not None and profile is not None:
         raise ConfigError("FILE and --profile: a file names its own profile; give one of the two")
     policy = load(file) if file is not None else of_profile("default" if profile is None else profile)
-    typer.echo(text_of(policy), nl=False)
+    if as_json:
+        say(policy.model_dump(mode="json"))
+    else:
+        typer.echo(text_of(policy), nl=False)
 
 
 @app.command()
-def check(file: Annotated[Path, typer.Argument(help="The policy file.")]) -> None:
+def check(file: Annotated[Path, typer.Argument(help="The policy file.")], *, as_json: AsJson = False) -> None:
     """Say whether a policy file is right, and in what it differs from its profile. Exit code 2: it is not.
 
     Example: kvtide policy check mine.yaml
@@ -45,6 +52,10 @@ def check(file: Annotated[Path, typer.Argument(help="The policy file.")]) -> Non
 
     policy = load(file)
     changed = differences(policy, of_profile(policy.profile))
+    if as_json:
+        told = {key: {"value": here, "profile": there} for key, (here, there) in changed.items()}
+        say({"file": str(file), "profile": policy.profile, "changed": told})
+        return
     typer.echo(f"{plain(str(file))}: right; profile {policy.profile}, {count_of(len(changed), 'key')} changed")
     for key, (here, there) in changed.items():
         typer.echo(plain(f"  {key}: {here} (profile: {there})"))
@@ -58,6 +69,8 @@ def explain(
     policy: Annotated[
         str, typer.Option(metavar="PROFILE|FILE", help="Whose value is told: a profile or a policy file.")
     ] = "default",
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Tell what a key does, what may be there, what it is and where from, and who reads it.
 
@@ -70,11 +83,17 @@ def explain(
 
     chosen = choose(policy)
     if key is None:
+        if as_json:
+            say({name: field.description for name, field in all_keys().items()})
+            return
         for name, field in all_keys().items():
             typer.echo(f"{name}: {field.description}")
         return
     given = {"profile": policy} if policy in PROFILES else read(Path(policy))
     told = explained(key, chosen, given, policy)
+    if as_json:
+        say(asdict(told))
+        return
     typer.echo(f"{told.key}: {told.does}")
     typer.echo(f"  value:   {plain(str(told.value))} (from: {plain(told.source)})")
     typer.echo(f"  default: {told.default}")

@@ -34,7 +34,7 @@ def reach(url: str) -> Reach:
         parts = urlsplit(url)
         host = parts.hostname or ""
     except ValueError as error:
-        raise ConfigError(f"--url: not a URL: {error}") from None
+        raise ConfigError(f"--url: {url!r}: {error}; it must be like http://127.0.0.1:9477") from None
     if parts.username is not None or parts.password is not None:
         raise ConfigError(f"--url: a password on a command line is read by all; {KNOWN_BY}")
     known = _credentials()

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from agent.cli.as_json import AsJson, say
+
 
 def record(
     minutes: Annotated[
@@ -16,6 +18,8 @@ def record(
         Path | None, typer.Option(help="The file; default: kvtide-TIME.kvtide here. One that is there is not replaced.")
     ] = None,
     url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = "http://127.0.0.1:9477",
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Save what this node's agent saw over the last minutes, to be looked at anywhere with: kvtide replay FILE.
 
@@ -30,4 +34,7 @@ def record(
 
     path = out or Path(time.strftime(f"kvtide-%Y%m%dT%H%M%SZ{SUFFIX}", time.gmtime()))
     size = AgentClient(url, timeout=60.0).save_recording(minutes, path)
+    if as_json:
+        say({"file": str(path), "bytes": size})
+        return
     typer.echo(f"{plain(str(path))}: {human_bytes(size)}; look at it with: kvtide replay {plain(str(path))}")

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from agent.cli.quick import DEFAULT_URL
 from agent.errors import ConfigError
-
-if TYPE_CHECKING:
-    from agent.top.seen import Where
-
-View = Literal["node", "engine", "tenants", "blocks", "verdicts", "actions"]
+from agent.top.seen import View
+from agent.top.watch import watch, where_of
 
 
 def top(
     *,
-    url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = "http://127.0.0.1:9477",
+    url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = DEFAULT_URL,
     replay: Annotated[
         Path | None, typer.Option(metavar="BUNDLE", help="Play what was recorded (*.kvtide) in place of an agent.")
     ] = None,
@@ -46,32 +43,7 @@ def top(
     if once:
         _once(url, replay, view, engine, mono=mono)
         return
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ConfigError("kvtide top needs a terminal; --once prints one screen, --json the state")
-
-    from agent.top.app import Source, Top
-    from agent.top.look import Look
-    from agent.top.sources import AgentSource, BundleSource
-
-    source: Source
-    if replay is not None:
-        source = BundleSource(replay, speed)
-    else:
-
-        def opening():  # type: ignore[no-untyped-def]
-            from agent.cli.client import AgentClient
-
-            return AgentClient(url).state
-
-        source = AgentSource(url, opening)
-    Top(source, Look(mono), _where(view, engine)).run(mouse=False)
-
-
-def _where(view: View, engine: str | None) -> Where:
-    from agent.top.history import Who
-    from agent.top.seen import Where
-
-    return Where(view=view, engine=None if engine is None else Who(engine, hooked=True))
+    watch(url, replay=replay, speed=speed, view=view, engine=engine, mono=mono)
 
 
 def _once(url: str, replay: Path | None, view: View, engine: str | None, *, mono: bool) -> None:
@@ -85,7 +57,7 @@ def _once(url: str, replay: Path | None, view: View, engine: str | None, *, mono
         from agent.cli.client import AgentClient
 
         seen = of_state(url, AgentClient(url).state())
-    show(seen, _where(view, engine), Look(mono), for_reports())
+    show(seen, where_of(view, engine), Look(mono), for_reports())
 
 
 def _json(url: str, replay: Path | None) -> None:

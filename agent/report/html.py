@@ -18,6 +18,7 @@ h3{font-size:1rem;margin:1rem 0 .2rem}.quiet{color:#666;font-size:.9rem}svg{max-
 table{border-collapse:collapse;font-size:.9rem}th,td{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0}
 td:first-child{white-space:nowrap}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 td{overflow-wrap:anywhere}.wide{overflow-x:auto}
+@media screen and (max-width:40rem){td{overflow-wrap:break-word}.wide svg{max-width:none;width:40rem}}
 @media print{h2{break-after:avoid}svg,.box,tr{break-inside:avoid}}
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -49,7 +50,7 @@ def _block(block: Block) -> str:
             below = f'<p class="quiet">{_text(small)}</p>' if small else ""
             return f'<div class="box {weight}"><h3>{_text(title)}</h3><p>{_text(text)}</p>{below}</div>'
         case Picture(svg):
-            return svg
+            return f'<div class="wide">{svg}</div>'
         case _:
             return _items(block) if isinstance(block, Items) else _table(block)
 

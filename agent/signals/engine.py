@@ -21,6 +21,7 @@ from agent.signals.series import Pace
 from agent.signals.serving import Serving
 from agent.signals.slow import SlowTrack
 from agent.signals.still import Still
+from agent.signals.sustained import Sustained
 from agent.signals.types import EngineSignals, Forecast, Rate, Reading
 from engine_hooks.detail import Detail
 
@@ -67,7 +68,7 @@ class EngineTracker:
         self._slow = SlowTrack(offset=self._offset)
         self._slow_exact = SlowTrack(settle_seconds=1800.0, least_ratio=0.002, exact=True, offset=self._offset + 1)
         self._serving, self._harm, self._still = Serving(policy.workload.long_tokens), Harm(), Still()
-        self._held_bytes = HeldBytes()
+        self._held_bytes, self._sustained = HeldBytes(), Sustained()
         self._above_warn, self._above_page = Above(), Above()
         self._queue_warn, self._queue_page = Above(), Above()
         self._growing, self._unexplained, self._idle = Above(), Above(), Above()
@@ -152,13 +153,14 @@ class EngineTracker:
         for series in (self._fast, self._exact, self._equal, self._serving, self._harm, self._still, *self._durations):
             series.clear()
         self._held_bytes.clear()
+        self._sustained.clear()
 
     def _resized(self, now: float, reading: Reading) -> None:
         if reading.capacity is None or reading.capacity == self._capacity:
             return
         if self._capacity is not None:
             self._capacity_changed = now
-            for series in (self._fast, self._exact, self._equal, self._slow, self._slow_exact):
+            for series in (self._fast, self._exact, self._equal, self._slow, self._slow_exact, self._sustained):
                 series.clear()
         self._capacity = reading.capacity
 
@@ -262,6 +264,7 @@ class EngineTracker:
         idle_seconds = self._idle.take(now, idle)
         return {
             "use_ratio": ratio,
+            "use_mean_ratio": self._sustained.take(now, ratio),
             "above_warn_seconds": self._above_warn.take(now, over(ratio, use.warn_ratio)),
             "above_page_seconds": self._above_page.take(now, over(ratio, use.page_ratio)),
             "queue": queue,

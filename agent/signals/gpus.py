@@ -10,6 +10,7 @@ from agent.policy.types import Policy
 from agent.signals.durations import Above, over
 from agent.signals.kept import KeptTrack, Restored
 from agent.signals.series import Due
+from agent.signals.sustained import Sustained
 from agent.signals.trend import Trend
 from agent.signals.types import GpuSignals
 from agent.sources.device.state import GpuState
@@ -19,6 +20,7 @@ from agent.waterfall.state import Waterfall
 
 LOOK_SECONDS = 5.0
 KV = ("kv_held", "kv_cached_idle", "kv_empty", "kv_unsplit")
+KV_FREE = ("kv_cached_idle", "kv_empty")
 OTHER = ("context", "untold")
 FOREIGN = "other_processes"
 
@@ -52,6 +54,7 @@ class _Gpu:
         self.other = Trend(f"{name}/other", seconds=10.0, window=300.0, restored=restored)
         self.foreign = Trend(f"{name}/foreign", seconds=10.0, window=300.0, restored=restored)
         self.warn, self.page = Above(), Above()
+        self.kv_free = Sustained()
         self.since = 0.0
         self.look = Due(LOOK_SECONDS, zlib.crc32(name.encode()) % 5)
         self.parts = _Parts(None, None, None)
@@ -92,6 +95,7 @@ class GpusTracker:
         if gap:
             gpu.warn.clear()
             gpu.page.clear()
+            gpu.kv_free.clear()
         memory, use = unit.memory, self._policy.use
         whole = memory.total if memory is not None else None
         ratio = (memory.total - memory.free) / memory.total if memory is not None and memory.total > 0 else None
@@ -117,8 +121,16 @@ class GpusTracker:
             foreign_growth=gpu.foreign.growth,
             foreign_slow=gpu.foreign.slow,
             free_bytes=memory.free if memory is not None else None,
+            kv_free_mean_bytes=gpu.kv_free.take(now, _kv_free(fall)),
             up_seconds=now - gpu.since,
         )
+
+
+def _kv_free(fall: Waterfall | None) -> int | None:
+    """Return the bytes of KV pools that nothing holds; None where the waterfall claims no sum."""
+    if fall is None or fall.total_bytes is None:
+        return None
+    return sum(part.bytes for part in fall.parts if part.part in KV_FREE)
 
 
 def _parts(fall: Waterfall | None) -> _Parts:

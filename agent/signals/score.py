@@ -3,6 +3,9 @@
     headroom = (reclaimable free - reserve) / total
     score    = 100 * clamp(headroom / comfortable, 0, 1) - fragmentation penalty - leak penalty
 
+What is free of a KV pool is the mean of the last half minute: under load a small pool is full and half empty within
+seconds, and a score that jumps between 0 and 80 tells nobody anything.
+
 Without harm in the last minute the first term takes the score no lower than 60: a full pool that serves is not ill.
 Where nobody knows of harm, and the first term is lower than that, there is no score: it may be either. The textbook
 profile drops that rule. The textbook's form, (free - reserve) / total * 100 - penalties on a device's raw memory, is a
@@ -14,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from agent.policy.types import Policy
-from agent.signals.gpus import by_name, units_of
+from agent.signals.gpus import KV_FREE, by_name, units_of
 from agent.signals.types import AllocatorSignals, NodeSignals, Score
 from agent.sources.device.state import GpuState
 from agent.sources.host.state import CgroupState, HostState
@@ -37,7 +40,7 @@ CONFIRMED_LEAK = 10.0
 MOST_LEAKED = 50.0
 
 # What torch has and nobody uses, and KV blocks that nothing holds: given or used again at once.
-RECLAIMABLE = ("free", "kv_cached_idle", "kv_empty", "torch_inactive")
+RECLAIMABLE = ("free", *KV_FREE, "torch_inactive")
 # A pool that nobody splits, and processes that do not say what they hold: a pool with room may be in them.
 OPAQUE = ("kv_unsplit", "untold", "other_processes")
 MOST_OPAQUE = 0.10
@@ -109,13 +112,13 @@ class _Maker:
             lost, whole = orphaned.get(each.engine), capacity.get(each.engine)
             leaked = lost / whole if each.hooked and lost and whole else 0.0
             confirmed = each.engine in self._leaking[KV]
-            yield from self._score(
-                KV, 1 - each.use_ratio, engine=each.engine, harm=each.harm, leaked=leaked, confirmed=confirmed
-            )
+            use = each.use_ratio if each.use_mean_ratio is None else each.use_mean_ratio
+            yield from self._score(KV, 1 - use, engine=each.engine, harm=each.harm, leaked=leaked, confirmed=confirmed)
 
     def devices(self) -> Iterator[Score]:
         """Yield both forms of each GPU. Ours needs to know what of it is a KV pool."""
         falls = {fall.gpu: fall for fall in self._state.waterfalls}
+        kv_free = {each.gpu: each.kv_free_mean_bytes for each in self._signals.gpus}
         for unit in units_of(self._state):
             memory = unit.memory
             if memory is None or memory.total <= 0:
@@ -123,7 +126,7 @@ class _Maker:
             fragmentation, harm = self._torch(unit.gpu, memory.total)
             leaked = self._dead(unit.gpu) / memory.total
             confirmed = unit.gpu in self._leaking[DEVICE]
-            reclaimable = self._reclaimable(falls.get(unit.gpu), memory.total)
+            reclaimable = self._reclaimable(falls.get(unit.gpu), memory.total, kv_free.get(unit.gpu))
             if reclaimable is not None:
                 yield from self._score(
                     DEVICE,
@@ -265,19 +268,24 @@ class _Maker:
         told = [each.retries_per_minute > 0 for each in here if each.retries_per_minute is not None]
         return max(cut, default=None), any(told) if told else None
 
-    def _reclaimable(self, fall: Waterfall | None, whole: int) -> int | None:
-        """Return the free bytes and those that can be had at once; None where too little is known to say so."""
+    def _reclaimable(self, fall: Waterfall | None, whole: int, kv_free: float | None) -> float | None:
+        """Return the free bytes and those that can be had at once; None where too little is known to say so.
+
+        ``kv_free``: what of KV pools is free, over a time; None for that of the moment.
+        """
         if fall is None or fall.total_bytes is None:
             return None
-        reclaimable = opaque = 0
+        reclaimable, opaque = kv_free or 0.0, 0
         for part in fall.parts:
+            if part.part in KV_FREE and kv_free is not None:
+                continue
             if part.part in RECLAIMABLE:
                 reclaimable += part.bytes
             elif part.part in OPAQUE:
                 opaque += part.bytes
         policy = self._policy.score
         short = reclaimable < (policy.reserve_ratio + policy.comfortable_ratio) * whole
-        return None if short and opaque > MOST_OPAQUE * whole else reclaimable
+        return None if short and opaque > MOST_OPAQUE * whole else min(reclaimable, whole)
 
     def _dead(self, gpu: str) -> int:
         host = self._state.host

@@ -104,6 +104,7 @@ class Slow(Value, frozen=True, kw_only=True):
 
 class EngineSignals(Value, frozen=True, kw_only=True):
     """One engine. ``age_seconds``: since it was first seen or restarted. ``settled``: the grace after that is over.
+    ``use_mean_ratio``: ``use_ratio`` over the last half minute.
 
     ``growth``: of held blocks; ``unexplained``: of what live requests do not account for; ``acceleration``: change of
     growth, a minute squared; ``doubling_seconds``: in which growth doubles. ``floor_ratio``, ``amplitude_ratio``,
@@ -128,6 +129,7 @@ class EngineSignals(Value, frozen=True, kw_only=True):
     age_seconds: float
     settled: bool
     use_ratio: float | None = None
+    use_mean_ratio: float | None = None
     above_warn_seconds: float = 0.0
     above_page_seconds: float = 0.0
     growth: Rate | None = None
@@ -240,7 +242,8 @@ class AllocatorSignals(Value, frozen=True, kw_only=True):
 class GpuSignals(Value, frozen=True, kw_only=True):
     """One GPU. ``other``: bytes that neither torch nor a KV pool accounts for, by the waterfall: contexts, libraries,
     what nobody names; ``foreign``: those of processes that are not ours. ``growth``: of used bytes; ``other_growth``,
-    ``foreign_growth``: of these parts. ``kv_share_ratio``: of the device.
+    ``foreign_growth``: of these parts. ``kv_share_ratio``: of the device. ``kv_free_mean_bytes``: of KV pools what
+    nothing held, over the last half minute.
     """
 
     gpu: str
@@ -257,6 +260,7 @@ class GpuSignals(Value, frozen=True, kw_only=True):
     foreign_growth: Rate | None = None
     foreign_slow: Slow | None = None
     free_bytes: int | None = None
+    kv_free_mean_bytes: float | None = None
     up_seconds: float = 0.0
 
 

@@ -52,10 +52,19 @@ def moment_of(state: AgentState) -> Moment:
 
 
 class History:
-    """The last moments, oldest first. An agent that was restarted, or another recording, begins anew."""
+    """The last moments, oldest first. An agent that was restarted, or another recording, begins anew.
 
-    def __init__(self, moments: Iterable[Moment] = ()) -> None:
+    ``step``: seconds that one moment stands for, 0 for each by itself. Of the moments of one step the one in which an
+    engine held most is kept for it, as the agent's own history does.
+    """
+
+    def __init__(self, moments: Iterable[Moment] = (), step: float = 0.0) -> None:
+        self._step = step
         self._moments = deque(moments, MOST_MOMENTS)
+
+    def copy(self) -> History:
+        """Return what is known now, for one who does not want to see more."""
+        return History(self._moments, self._step)
 
     def take(self, moment: Moment) -> None:
         """Append a moment; one that is not later than the last is of another life."""
@@ -63,18 +72,44 @@ class History:
             if moment.monotonic == self._moments[-1].monotonic:
                 return
             self._moments.clear()
-        self._moments.append(moment)
+        if self._step and self._moments and self._place(moment) == self._place(self._moments[-1]):
+            self._moments[-1] = _both(self._moments[-1], moment)
+        else:
+            self._moments.append(moment)
 
     def of(self, who: Who) -> list[Point | None]:
-        """Return an engine's points, from when it was first seen; None where it was not there."""
-        found = [each.points.get(who) for each in self._moments]
-        first = next((place for place, point in enumerate(found) if point is not None), len(found))
-        return found[first:]
+        """Return an engine's points, from when it was first seen; None where it was not there, or nobody looked."""
+        found: list[Point | None] = []
+        last: int | None = None
+        for each in self._moments:
+            point, place = each.points.get(who), self._place(each)
+            if found and last is not None and place is not None:
+                found += [None] * min(MOST_MOMENTS, place - last - 1)
+            last = place
+            if found or point is not None:
+                found.append(point)
+        return found[-MOST_MOMENTS:]
 
     def seconds(self, points: int) -> float:
         """Return the time that the last so many points span."""
-        times = [each.monotonic for each in self._moments][-points:] if points > 0 else []
-        return times[-1] - times[0] if times else 0.0
+        if points <= 0 or not self._moments:
+            return 0.0
+        times = [each.monotonic for each in self._moments]
+        if self._step:
+            return min(self._step * (points - 1), times[-1] - times[0])
+        return times[-1] - times[-points:][0]
+
+    def _place(self, moment: Moment) -> int | None:
+        return int(moment.monotonic // self._step) if self._step else None
+
+
+def _both(before: Moment, after: Moment) -> Moment:
+    points = dict(before.points)
+    for who, point in after.points.items():
+        had = points.get(who)
+        if had is None or (point.held or 0.0) >= (had.held or 0.0):
+            points[who] = point
+    return Moment(after.monotonic, points)
 
 
 def values(points: Sequence[Point | None], field: str) -> list[float | None]:

@@ -39,14 +39,17 @@ class Live:
     ) -> None:
         self._opening, self._arrived, self._every, self._clock = opening, arrived, every, clock
         self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kvtide-top", daemon=True)
         self._began = clock()
         self._answer: Answer | None = None
         self._good: Answer | None = None
         self._bad_since: float | None = None
 
     def start(self) -> None:
-        """Begin to ask."""
-        threading.Thread(target=self._run, name="kvtide-top", daemon=True).start()
+        """Begin to ask, unless that was begun."""
+        if self._thread.ident is None:
+            self._began = self._clock()
+            self._thread.start()
 
     def stop(self) -> None:
         """Ask no more; an answer that is awaited is not waited for."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from agent.state import AgentState
 from agent.top.history import History, Who
 from agent.top.text import Line
+
+View = Literal["node", "engine", "tenants", "blocks", "verdicts", "actions"]
 
 
 class Played(NamedTuple):

@@ -46,11 +46,11 @@ def _finding(gpu: str, rows: list[DeadHolder], view: View) -> Finding:
     size, total = sum(row.used_bytes for row in rows), total_of(view.state, gpu)
     memory = memory_of(view.state, gpu)
     starved = memory is not None and memory.free < STARVED_RATIO * memory.total
-    share = "" if not total else f", {size / total:.0%} of it"
+    share = "" if not total else f", {size / total:.0%} of it,"
     pids = ", ".join(str(row.pid) for row in rows[:MOST_PIDS])
     rest = f" and {len(rows) - MOST_PIDS} more" if len(rows) > MOST_PIDS else ""
     which = f"process {pids}, which is" if len(rows) == 1 else f"processes {pids}{rest}, which are"
-    text = f"{human_bytes(size)} of GPU {gpu}{share}, are booked on {which} not there any more."
+    text = f"{human_bytes(size)} of GPU {gpu}{share} are booked on {which} not there any more."
     evidence: dict[str, float] = {"dead_bytes": size, "processes": len(rows)}
     if total:
         evidence["dead_ratio"] = size / total

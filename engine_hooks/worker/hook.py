@@ -84,7 +84,7 @@ def present(worker: Any) -> None:
 
 def watch(worker: Any, kv_cache_config: Any, settings: Settings) -> MemberLink:
     """Report ``worker``, whose KV cache has just been allocated by ``kv_cache_config``; again: measure it anew."""
-    read = follow(worker, measure(worker, kv_cache_config))
+    read = follow(worker, measure(worker, kv_cache_config), _guard)
     member = enter(worker, settings)
     member.renew(read)
     return member

@@ -50,12 +50,14 @@ def measure(worker: Any, kv_cache_config: Any) -> WorkerRow:
     )
 
 
-def follow(worker: Any, row: WorkerRow) -> Callable[[], WorkerRow]:
-    """Return what gives ``row`` with the encoder cache as it is now. It does not keep ``worker`` alive."""
+def follow(worker: Any, row: WorkerRow, guard: Guard) -> Callable[[], WorkerRow]:
+    """Return what gives ``row`` with the encoder cache as it is now. It does not keep ``worker`` alive. ``guard``: of
+    this process, which is told of.
+    """
     runner, device = getattr(worker, "model_runner", None), getattr(worker, "device", None)
     if runner is None:
         return lambda: row
-    found, guard = weakref.ref(runner), Guard()
+    found = weakref.ref(runner)
     del runner
 
     def now() -> WorkerRow:

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import nn
 
+from engine_hooks.guard import ERROR_LIMIT, Guard
 from engine_hooks.members import WorkerRow
-from engine_hooks.worker import memory
+from engine_hooks.worker import hook, memory
 from engine_hooks.worker.memory import follow, measure
 
 FLOAT = 4
@@ -131,7 +132,7 @@ def test_the_encoder_cache_is_read_anew_each_time(newer: bool) -> None:
     worker = Worker(Model(), encoder_cache=cache, supports_mm_inputs=True)
     row = measured(worker)
     assert row.encoder_cache_bytes is None, "it is not measured once"
-    read = follow(worker, row)
+    read = follow(worker, row, Guard())
     assert read().encoder_cache_bytes == 0
     batch = torch.zeros(2, 128)
     outputs["a"], outputs["b"] = batch[0], batch[1]  # both keep all of it
@@ -148,22 +149,36 @@ def test_the_encoder_cache_is_read_anew_each_time(newer: bool) -> None:
 )
 def test_a_model_without_an_encoder_has_no_encoder_cache(runner: dict[str, Any]) -> None:
     worker = Worker(Model(), **runner)
-    assert follow(worker, measured(worker))().encoder_cache_bytes is None
+    assert follow(worker, measured(worker), Guard())().encoder_cache_bytes is None
 
 
 def test_a_cache_that_can_not_be_read_costs_only_its_own_number() -> None:
     worker = Worker(Model(), encoder_cache={"a": SimpleNamespace(untyped_storage=None)}, supports_mm_inputs=True)
     worker.model_runner.encoder_cache["a"].device = worker.device
     row = measured(worker)
-    read = follow(worker, row)
+    guard = Guard()
+    read = follow(worker, row, guard)
     for _ in range(20):
         assert read() == row
+    assert guard.errors == {"encoder cache": ERROR_LIMIT}
+    assert guard.off["encoder cache"].startswith("TypeError")
+
+
+def test_what_it_could_not_read_is_told_by_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard, told = Guard(), []
+    monkeypatch.setattr(hook, "_guard", guard)  # what it counts is in each report of this process
+    monkeypatch.setattr(hook, "measure", lambda worker, _config: measured(worker))
+    monkeypatch.setattr(hook, "enter", lambda *_: SimpleNamespace(renew=told.append))
+    worker = Worker(Model(), encoder_cache={"a": SimpleNamespace(untyped_storage=None)}, supports_mm_inputs=True)
+    hook.watch(worker, None, None)  # type: ignore[arg-type]
+    told[0]()
+    assert list(guard.errors) == ["encoder cache"]
 
 
 def test_nobody_is_kept_alive() -> None:
     worker = Worker(Model(), encoder_cache={"a": torch.zeros(4)}, supports_mm_inputs=True)
     row = measured(worker)
-    read = follow(worker, row)
+    read = follow(worker, row, Guard())
     assert read().encoder_cache_bytes == 4 * FLOAT
     del worker
     gc.collect()

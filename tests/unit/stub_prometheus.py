@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import bisect
-import json
 import re
 import ssl
-import threading
-from collections.abc import Callable, Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import MappingProxyType, TracebackType
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 from tests.bed.prometheus import Sample
+from tests.unit.stub_server import Answer, Asked, StubServer
 
 LOOK_BACK = 300.0  # a Prometheus carries the last value on for so long
 
@@ -31,58 +28,21 @@ class Question(NamedTuple):
         return int((self.end - self.start) / self.step) + 1
 
 
-class Answer(NamedTuple):
-    """What is sent back. ``body`` is JSON unless it is bytes."""
-
-    body: Any
-    status: int = 200
-    headers: Mapping[str, str] = MappingProxyType({})
-
-
-class StubPrometheus:
+class StubPrometheus(StubServer):
     """Answers with ``answer`` and keeps what it was asked, and with which headers."""
 
     def __init__(self, answer: Callable[[Question], Answer], tls: ssl.SSLContext | None = None) -> None:
         self.asked: list[Question] = []
         self.headers: list[dict[str, str]] = []
-        stub = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                form = {name: values[0] for name, values in parse_qs(body).items()}
-                question = Question(form["query"], float(form["start"]), float(form["end"]), float(form["step"]))
-                stub.asked.append(question)
-                stub.headers.append(dict(self.headers))
-                content, status, headers = answer(question)
-                content = content if isinstance(content, bytes) else json.dumps(content).encode()
-                self.send_response(status)
-                for name, text in {"Content-Length": str(len(content)), **headers}.items():
-                    self.send_header(name, text)
-                self.end_headers()
-                self.wfile.write(content)
+        def judge(asked: Asked) -> Answer:
+            form = {name: values[0] for name, values in parse_qs(asked.body.decode()).items()}
+            question = Question(form["query"], float(form["start"]), float(form["end"]), float(form["step"]))
+            self.asked.append(question)
+            self.headers.append(dict(asked.headers))
+            return answer(question)
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        port = self._server.server_address[1]
-        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(judge, tls)
 
 
 def matrix(*series: dict[str, Any]) -> Answer:

@@ -177,7 +177,10 @@ def test_a_process_of_its_own_fails_under_its_own_name() -> None:
 
 
 def series(state: AgentState) -> dict[tuple[str, ...], float]:
-    found = [((s.metric.name.removeprefix("kvtide_"), *s.labels), s.value) for s in collector.collect(state)]
+    found = [
+        ((s.metric.name.removeprefix("kvtide_"), *s.labels), s.value)
+        for s in (*collector.collect(state), *collector.collect_detail(state))
+    ]
     assert len(dict(found)) == len(found), "one label set twice costs the whole scrape"
     return dict(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -201,3 +202,26 @@ def test_a_driver_that_goes_while_we_read_and_comes_back(stage: Stage) -> None:
         stage.read()
     stage.play(A, B)
     assert stage.read() == whole
+
+
+@pytest.mark.parametrize(
+    ("loading", "why"),
+    [
+        ("abort();", r"ends the process that loads it \(signal 6\)"),
+        ("raise(SIGSEGV);", r"ends the process that loads it \(signal 11\)"),
+        ("sleep(3600);", "is not loaded within 0.5 s"),
+    ],
+)
+def test_a_library_that_does_not_let_itself_be_loaded_costs_its_source_alone(
+    tmp_path: Path, loading: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.sources.device.nvml.TRIAL_SECONDS", 0.5 if "sleep" in loading else 60.0)
+    code, library = tmp_path / "broken.c", tmp_path / "libbroken.so"
+    headers = "#include <signal.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+    code.write_text(f"{headers}__attribute__((constructor)) static void begin(void) {{ {loading} }}\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(code)], check=True)
+    source = DeviceSource(DeviceConfig(library=str(library)))
+    for _ in range(2):
+        with pytest.raises(SourceError, match=why):
+            source.read()
+    source.close()

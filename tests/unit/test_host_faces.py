@@ -27,7 +27,7 @@ from tests.unit.node_builders import (
 
 
 def metrics(state: AgentState) -> dict[tuple[str, tuple[str, ...]], object]:
-    samples = [*host.collect(state), *driver_calls.collect(state)]
+    samples = [*host.collect(state), *host.collect_detail(state), *driver_calls.collect(state)]
     found = {(sample.metric.name, sample.labels): sample.value for sample in samples}
     assert len(found) == len(samples), "no series twice"
     return found

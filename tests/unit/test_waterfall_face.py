@@ -16,7 +16,7 @@ from agent.errors import KvtideError
 from agent.faces.waterfall import BAR_WIDTH, WORDS, render
 from agent.state import AgentState
 from agent.waterfall.state import Part, PartName, Waterfall
-from exporters.collectors.waterfall import collect
+from exporters.collectors.waterfall import collect, collect_detail
 from tests.unit.builders import MIB, make_state
 from tests.unit.node_builders import make_devices, make_gpu, make_source, make_waterfall
 
@@ -109,7 +109,8 @@ def test_metrics_add_up_to_the_gpu() -> None:
     waterfall = make_waterfall()
     found = {
         (sample.metric.name, *sample.labels): sample.value
-        for sample in collect(make_state(waterfalls=(waterfall, make_waterfall(gpu="1", parts=two))))
+        for each in (collect, collect_detail)
+        for sample in each(make_state(waterfalls=(waterfall, make_waterfall(gpu="1", parts=two))))
     }
     values = [value for key, value in found.items() if key[:2] == ("kvtide_waterfall_bytes", "0")]
     assert sum(values) == waterfall.total_bytes

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
 from agent.backtest.prometheus.errors import PrometheusError, TooLargeError
 from agent.errors import ConfigError
+from agent.http_address import believed, shown_address
 from agent.plain import plain
 
 MAX_BYTES = 16 << 20  # of one answer, unpacked
@@ -61,21 +60,10 @@ class Prometheus:
     def __init__(
         self, url: str, *, timeout: float = 60.0, ca_file: Path | None = None, token_file: Path | None = None
     ) -> None:
-        try:
-            parts = urlsplit(url)
-            port = "" if parts.port is None else f":{parts.port}"
-        except ValueError as error:
-            raise ConfigError(f"--from: not a URL: {error}") from None
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ConfigError("--from: a Prometheus must be like http://127.0.0.1:9090 or https://host/path")
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        self.shown = plain(f"{parts.scheme}://{host}{port}{parts.path}".rstrip("/"), 200)
-        tls: ssl.SSLContext | bool = True
-        if ca_file is not None:
-            try:
-                tls = ssl.create_default_context(cafile=ca_file)
-            except OSError as error:  # SSLError is one
-                raise ConfigError(f"--ca-file {ca_file}: {error.strerror or error}") from None
+        self.shown = shown_address(
+            url, "--from", "a Prometheus must be like http://127.0.0.1:9090 or https://host/path"
+        )
+        tls = believed(ca_file)
         self._timeout = timeout
         headers = {"Accept": "application/json", "User-Agent": "kvtide"}
         if token_file is not None:

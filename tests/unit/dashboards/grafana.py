@@ -5,19 +5,17 @@ What it answers is by https://grafana.com/docs/grafana/latest/developers/http_ap
 
 from __future__ import annotations
 
-import contextlib
 import json
 import ssl
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.unit.stub_server import Answer, Asked, StubServer
 
 TOKEN = "glsa_told-to-nobody"  # noqa: S105 - of nothing
 
 
-class Grafana:
+class Grafana(StubServer):
     """Keeps ``folders`` by uid and ``boards`` by uid with their folder; ``asked`` is what it was asked to do.
 
     ``wrong``: (method, path) -> what is answered instead. ``slow``: seconds before each answer. ``saved``: what it was
@@ -32,47 +30,13 @@ class Grafana:
         self.wrong: dict[tuple[str, str], tuple[int, Any, dict[str, str]]] = {}
         self.slow = 0.0
         self._path = path
-        grafana = self
+        super().__init__(self._answer, tls, path)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._answer({})
-
-            def do_POST(self) -> None:
-                self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-            def _answer(self, body: Any) -> None:
-                time.sleep(grafana.slow)
-                status, content, headers = grafana._judge(self.command, self.path, self.headers, body)
-                data = content if isinstance(content, bytes) else json.dumps(content).encode()
-                with contextlib.suppress(ConnectionError):  # of one that did not wait
-                    self.send_response(status)
-                    for name, text in {"Content-Length": str(len(data)), **headers}.items():
-                        self.send_header(name, text)
-                    self.end_headers()
-                    self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        if tls is not None:
-            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        port = self._server.server_address[1]
-        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}{path}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    def _answer(self, asked: Asked) -> Answer:
+        time.sleep(self.slow)
+        body = json.loads(asked.body) if asked.body else {}
+        status, content, headers = self._judge(asked.method, asked.path, asked.headers, body)
+        return Answer(content, status, headers)
 
     def _judge(self, method: str, path: str, headers: Any, body: Any) -> tuple[int, Any, dict[str, str]]:
         if not path.startswith(f"{self._path}/api/"):

@@ -138,6 +138,13 @@ def test_a_board_in_another_folder_is_moved(grafana: Grafana) -> None:
     assert {folder for _, folder in grafana.boards.values()} == {"ours"}
 
 
+def test_what_was_pushed_as_json(grafana: Grafana) -> None:
+    ran = run("push", "--url", grafana.url, "--json")
+    told = json.loads(ran.stdout)
+    assert (ran.returncode, ran.stderr, told["folder_made"]) == (0, "", True)
+    assert told["boards"] == dict.fromkeys(grafana.boards, "created")
+
+
 def test_a_dry_run_writes_nothing(grafana: Grafana) -> None:
     ran = run("push", "--url", grafana.url, "--dry-run")
     assert ran.returncode == 0, ran.stderr

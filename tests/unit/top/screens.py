@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from agent.state import AgentState
+from agent.tide import Tides
 from agent.top.desk import Desk
 from agent.top.frame import Row
+from agent.top.past import history_of
 from agent.top.seen import Played, Seen, Where
 from tests.unit.top import nodes
 
@@ -45,6 +48,15 @@ def _asking(state: AgentState | None) -> Seen:
     return Seen(nodes.SOURCE)
 
 
+def _remembered(state: AgentState | None) -> Seen:
+    assert state is not None
+    tides = Tides()
+    for each in nodes.rising(state, 900):
+        assert each.judgement is not None
+        tides.take(each, each.judgement)
+    return replace(nodes.seen_of(state), history=history_of(tides.all(), state))
+
+
 SHOTS: dict[str, Shot] = {
     **{
         f"{kind}-{view}-{width}x{height}": Shot(state, view, (width, height))
@@ -60,6 +72,7 @@ SHOTS: dict[str, Shot] = {
     "never-answered": Shot(lambda: None, "node", LOW, (), _never),
     "asking": Shot(lambda: None, "node", LOW, (), _asking),
     "replay": Shot(nodes.small, "engine", LOW, (), _played),
+    "remembered": Shot(nodes.small, "engine", LOW, (), _remembered),
     "too-small": Shot(nodes.small, "node", (60, 12)),
 }
 

@@ -13,9 +13,10 @@ from textual.pilot import Pilot
 from agent.errors import KvtideError
 from agent.state import AgentState
 from agent.top.app import Top
+from agent.top.asked import AgentSource
 from agent.top.look import Look
+from agent.top.played import BundleSource
 from agent.top.seen import Seen, Where
-from agent.top.sources import AgentSource, BundleSource
 from tests.unit.recordings import leaking, written
 from tests.unit.support import eventually_async
 from tests.unit.top import nodes

@@ -138,7 +138,7 @@ def test_on_a_terminal_it_paints_and_q_ends_it(url: str) -> None:
     os.close(leader)
 
 
-@pytest.mark.parametrize("url", ["", "http://", "::::", "http://[::1", "\x00", "/run/kvtide/agent.sock"])
+@pytest.mark.parametrize("url", ["", "http://", "::::", "ftp://gpu-7", "http://[::1", "\x00", "/run/kvtide/agent.sock"])
 def test_what_is_no_address_is_wrong_use(run: Command, url: str) -> None:
     for command in (("status",), ("top", "--once"), ("top", "--json")):
         line = run.refused(2, *command, "--url", url)

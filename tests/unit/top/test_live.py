@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -164,3 +165,12 @@ def test_a_slow_answer_that_comes_in_time_is_taken(answering: list[Answering]) -
 
     answering.append(Answering(msgspec.json.encode(nodes.small()), pieces=4, pause=0.05))
     assert AgentClient(answering[0].url).state() == nodes.small()
+
+
+def test_one_that_is_there_and_does_not_answer_is_told_from_one_that_is_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(KvtideError, match="listens there and does not answer"):
+            AgentClient(url, timeout=0.1).state()
+    with pytest.raises(KvtideError, match="no agent answers at"):
+        AgentClient(url, timeout=0.1).state()
