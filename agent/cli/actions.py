@@ -55,7 +55,10 @@ def explain(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Tell why an action was taken, on which evidence, what each process answered, and what came of it."""
+    """Tell why an action was taken, on which evidence, what each process answered, and what came of it.
+
+    Example: kvtide actions explain 0198f2c4
+    """
     from agent.cli.looking_up import one
     from agent.faces.actions import explanation
 
@@ -70,7 +73,10 @@ def undo(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Take back an action that is in force, now."""
+    """Take back an action that is in force, now.
+
+    Example: kvtide actions undo 0198f2c4
+    """
     answer = _post(socket, f"/api/v1/actions/{quote(action, safe='')}/undo")
     _tell(answer, f"action {action}: {_phase(answer)}", as_json=as_json)
 
@@ -116,14 +122,20 @@ def veto(
     minutes: Annotated[float, typer.Option(help="For so long.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Keep the agent from pulling a lever; what it has in force there is taken back. Persons' orders go on."""
+    """Keep the agent from pulling a lever; what it has in force there is taken back. Persons' orders go on.
+
+    Example: kvtide actions veto preempt llama --minutes 30
+    """
     answer = _post(socket, "/api/v1/veto", {"lever": lever, "engine": engine, "minutes": minutes_of(minutes)})
     _tell(answer, f"vetoed for {minutes:g} min: {lever} on {engine}", as_json=as_json)
 
 
 @app.command("close-breaker")
 def close_breaker(socket: Socket = _SOCKET, *, as_json: AsJson = False) -> None:
-    """Let the agent act again after its breaker has opened, with a new budget."""
+    """Let the agent act again after its breaker has opened, with a new budget.
+
+    Example: kvtide actions close-breaker
+    """
     answer = _post(socket, "/api/v1/breaker/close")
     _tell(
         answer, "closed" if answer.get("was_open") else "it was closed already; the budget begins anew", as_json=as_json
@@ -137,13 +149,19 @@ def off(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Switch all actions off on this node, and take back what is in force."""
+    """Switch all actions off on this node, and take back what is in force.
+
+    Example: kvtide actions off
+    """
     _tell(_post(socket, "/api/v1/off", {"why": why}), "off", as_json=as_json)
 
 
 @app.command()
 def on(socket: Socket = _SOCKET, *, as_json: AsJson = False) -> None:
-    """Switch actions on again."""
+    """Switch actions on again.
+
+    Example: kvtide actions on
+    """
     _tell(_post(socket, "/api/v1/on"), "on", as_json=as_json)
 
 

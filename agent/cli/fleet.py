@@ -40,7 +40,10 @@ def off(file: File = None, config: Config = None, *, why: Why = "") -> None:
 
 @app.command()
 def on(file: File = None, config: Config = None) -> None:
-    """Switch actions on again on all nodes. A node that is off by itself stays so."""
+    """Switch actions on again on all nodes. A node that is off by itself stays so.
+
+    Example: kvtide actions fleet on
+    """
     from agent.cli.fleet_file import change
 
     change(file, config, lambda _orders, _now: {"off": ""}, "on, on all nodes")
@@ -55,7 +58,10 @@ def veto(
     *,
     minutes: Annotated[float, typer.Option(min=0.1)] = 60.0,
 ) -> None:
-    """Keep the agents from pulling a lever; what they have in force there is taken back."""
+    """Keep the agents from pulling a lever; what they have in force there is taken back.
+
+    Example: kvtide actions fleet veto preempt --minutes 30
+    """
     from agent.actions.fleet import with_veto
     from agent.actions.vetoes import Veto
     from agent.cli.fleet_file import change, known, who
@@ -75,7 +81,10 @@ def veto(
 
 @app.command()
 def undo(lever: Lever = "*", engine: Engine = "*", file: File = None, config: Config = None) -> None:
-    """Take back what is in force now, persons' orders, too; what is begun later is not meant."""
+    """Take back what is in force now, persons' orders, too; what is begun later is not meant.
+
+    Example: kvtide actions fleet undo reclaim_orphans
+    """
     from agent.actions.fleet import FleetUndo
     from agent.cli.fleet_file import change, known, who
 
@@ -90,7 +99,10 @@ def undo(lever: Lever = "*", engine: Engine = "*", file: File = None, config: Co
 
 @app.command("close-breaker")
 def close_breaker(file: File = None, config: Config = None) -> None:
-    """Close the breakers that are open now, with new budgets; one that opens later stays open."""
+    """Close the breakers that are open now, with new budgets; one that opens later stays open.
+
+    Example: kvtide actions fleet close-breaker
+    """
     from agent.cli.fleet_file import change, who
 
     change(file, config, lambda _orders, now: {"closed_at": now, "closed_by": who()}, "closed, on all nodes")

@@ -37,7 +37,10 @@ def drain(
 def maint(
     engine: Engine, socket: Socket = _SOCKET, *, minutes: Minutes = None, why: Why = "", as_json: AsJson = False
 ) -> None:
-    """Give it no new requests, and let the load balancer not check it either."""
+    """Give it no new requests, and let the load balancer not check it either.
+
+    Example: kvtide node maint llama --why "bad memory module"
+    """
     _mark(socket, "maint", engine, minutes, why, as_json=as_json)
 
 
@@ -45,7 +48,10 @@ def maint(
 def up(
     engine: Engine, socket: Socket = _SOCKET, *, minutes: Minutes = None, why: Why = "", as_json: AsJson = False
 ) -> None:
-    """Give it all its share, whatever is measured."""
+    """Give it all its share, whatever is measured.
+
+    Example: kvtide node up llama --minutes 10
+    """
     _mark(socket, "up", engine, minutes, why, as_json=as_json)
 
 
@@ -53,13 +59,19 @@ def up(
 def rollout(
     engine: Engine, socket: Socket = _SOCKET, *, minutes: Minutes = None, why: Why = "", as_json: AsJson = False
 ) -> None:
-    """Keep the agent's hands off it while somebody rolls it out: no lever is pulled there, no weight moved."""
+    """Keep the agent's hands off it while somebody rolls it out: no lever is pulled there, no weight moved.
+
+    Example: kvtide node rollout llama --minutes 45 --why v2.3
+    """
     _mark(socket, "rollout", engine, minutes, why, as_json=as_json)
 
 
 @app.command()
 def free(engine: Engine, socket: Socket = _SOCKET, *, as_json: AsJson = False) -> None:
-    """Let it be judged again."""
+    """Let it be judged again.
+
+    Example: kvtide node free llama
+    """
     from agent.cli.control import ControlClient
 
     _tell(ControlClient(socket).post(_PATH, {"engine": engine}), f"{engine}: nobody holds it", as_json=as_json)
@@ -67,7 +79,10 @@ def free(engine: Engine, socket: Socket = _SOCKET, *, as_json: AsJson = False) -
 
 @app.command("list")
 def list_marks(socket: Socket = _SOCKET, *, as_json: AsJson = False) -> None:
-    """List what persons hold by these commands."""
+    """List what persons hold by these commands.
+
+    Example: kvtide node list --json
+    """
     import msgspec
 
     from agent.cli.control import ControlClient

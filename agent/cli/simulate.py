@@ -106,7 +106,9 @@ def simulate(
     """Drive vLLM's real scheduler and block pool with the real hooks, in virtual time, and record what an agent sees.
 
     Needs an environment with vLLM (--engine-python); no GPU. The bundle has the truth as labels: what was planted, when
-    and where. Examples: kvtide simulate leak.kvtide --leak-kind orphan --leak-rate 12;
+    and where.
+
+    Examples: kvtide simulate leak.kvtide --leak-kind orphan --leak-rate 12;
     kvtide simulate busy.kvtide --trace mooncake --rate 0.3 --blocks 12000 --event restart@1200
     """
     if spec is not None:

@@ -52,7 +52,7 @@ def kv(
     _run(injector, lambda: f"{injector.leaked_blocks} blocks leaked")
 
 
-@app.command(epilog='Example: kvtide-chaos freeze "$(pgrep -f VLLM::EngineCore)" --for 20s')
+@app.command(epilog="Example: kvtide-chaos freeze 4711 --for 20s")
 def freeze(pid: Annotated[int, typer.Argument(help="Which process.")], lasting: For = "30s") -> None:
     """Let a process stand still, and let it go on again."""
     from kvtide_chaos.freeze import FreezeInjector

@@ -84,3 +84,27 @@ def test_the_program_takes_it(page: str, program: str, line: str) -> None:
 def test_what_the_program_does_not_take_is_found(line: str) -> None:
     with pytest.raises(AssertionError):
         test_the_program_takes_it("a page", "kvtide", line)
+
+
+def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield each command that does something, with its whole name."""
+    inner = getattr(command, "commands", None)
+    if inner is None:
+        yield name, command
+        return
+    for part in inner:
+        yield from leaves(inner[part], f"{name} {part}")
+
+
+ALL = [each for program, its in PROGRAMS.items() for each in leaves(typer.main.get_command(its), program)]
+
+
+@pytest.mark.parametrize(("name", "command"), ALL, ids=[name for name, _ in ALL])
+def test_its_help_has_an_example_that_it_takes(name: str, command: Any) -> None:
+    text = f"{command.help or ''}\n\n{command.epilog or ''}"
+    paragraphs = [" ".join(each.split()) for each in text.split("\n\n") if each.strip().startswith("Example")]
+    shown = [line for each in paragraphs for line in re.findall(r"kvtide(?:-chaos)? [^;]*", each)]
+    assert any(f"{line} ".startswith(f"{name} ") for line in shown), f"{name} --help shows no example"
+    for line in shown:
+        program, rest = END.split(line)[0].split(" ", 1)
+        test_the_program_takes_it("its --help", program, rest.rstrip(". "))
