@@ -28,8 +28,10 @@ NAMES = (
     "throughput",
     "snapshot",
     "collect",
+    "load",
     "replay",
     "breach_to_lever",
+    "compaction",
     "top",
     "breach_to_webhook",
 )

@@ -259,6 +259,29 @@ class WaitingRow(Message, frozen=True, kw_only=True):
     silent: Blocks = 0
 
 
+class CompactionRow(Message, frozen=True, kw_only=True):
+    """Live compaction of the main pool. ``state``: idle, moving, releasing, shrunk, growing or stopped; ``reason``: why
+    it stopped, why it grows, or why blocks that are wanted back do not come.
+
+    ``offline``: blocks that are out of the pool now, which its capacity is without. ``moved_total``: held blocks that
+    were moved, ``moved_idle_total``: cached ones that nobody held; ``dropped_total``: cached ones that were lost by it.
+    ``grown_total``: blocks that came back, ``demanded_total`` of them because a request needed them at once.
+    ``released_bytes``: memory of the offline blocks that all workers have given back, by the kernel's word; None where
+    it can't be. ``pause_seconds``: what one slice of the work took between two steps.
+    """
+
+    state: Name
+    reason: Text = ""
+    offline: Blocks
+    moved_total: Blocks
+    moved_idle_total: Blocks
+    dropped_total: Blocks
+    grown_total: Blocks
+    demanded_total: Blocks
+    released_bytes: Blocks | None
+    pause_seconds: Histogram
+
+
 Rows = msgspec.Meta(max_length=MAX_ROWS)
 
 
@@ -282,4 +305,5 @@ class Detail(Message, frozen=True, kw_only=True):
     encoder: EncoderRow | None = None
     tiers: Annotated[tuple[TierRow, ...], Rows] | None = None
     waiting: WaitingRow | None = None
+    compaction: CompactionRow | None = None
     unsupported: Annotated[dict[Name, Text], msgspec.Meta(max_length=32)] = msgspec.field(default_factory=dict)

@@ -77,6 +77,7 @@ class AgentLink:
         self.hurry = False
         self._allowance, self._allowed_at = ORDERS_AT_ONCE, 0.0
         self._next_tick = 0.0
+        self._ailing = False  # the last tick raised
         self._thread = threading.Thread(target=self._run, name="kvtide-link", daemon=True)
 
     def start(self) -> None:
@@ -145,9 +146,17 @@ class AgentLink:
         self._stop.wait(max(0.0, seconds - TICK_SECONDS))
 
     def _tick(self) -> None:
-        message = self._callbacks.tick()
-        if message is not None:
-            self.send(message)
+        """Ask for what there is to be said. What raises there must not end this thread, nor the connection."""
+        try:
+            message = self._callbacks.tick()
+            if message is not None:
+                self.send(message)
+        except Exception as error:
+            if not self._ailing:
+                logger.warning("kvtide: link: a tick raised %r; the link goes on", error)
+            self._ailing = True
+        else:
+            self._ailing = False
 
     def _connect(self) -> socket.socket:
         sock = self._connecting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

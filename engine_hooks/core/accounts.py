@@ -267,6 +267,23 @@ class KVAccounts:
         if turn < 2 and self.main.ledger is not None:
             self.main.ledger.timing = not turn
 
+    def taken_offline(self, blocks: int) -> None:
+        """Note that the main pool has become smaller by so many free blocks; below zero: larger again.
+
+        The pool's own size and its free queue have been changed by then, at the same moment.
+        """
+        self._view.offline += blocks
+        self._free_min -= blocks
+        self._free_max -= blocks
+        if self.main.ledger is not None:
+            self.main.ledger.withdrawn(blocks)
+        self.rearranged()
+
+    def rearranged(self) -> None:
+        """Note that blocks of the main pool have changed places: an audit's pass that is under way proves nothing."""
+        if self.main.audit is not None:
+            self.main.audit.restart()
+
     def advance_audit(self, seconds: float) -> bool:
         """Give one pool's audit a slice of at most ``seconds``; return whether any wants more."""
         watched = [accounts.audit for accounts in (self.main, *self.others) if accounts.watched and accounts.audit]

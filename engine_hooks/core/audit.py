@@ -179,6 +179,15 @@ class Audit:
         """Ask for a pass now: the counted references do not match the tables, or the agent wants to know."""
         self._next_start = 0.0
 
+    def restart(self) -> None:
+        """Forget the pass under way, and what one more was to confirm: blocks were moved, or taken offline, meanwhile.
+
+        What was found stands; blocks are not moved where anything was.
+        """
+        self._pass, self._suspects, self._suspected, self._trace = None, {}, {}, []
+        self._ledger.changed = None
+        self.request()
+
     def advance(self, seconds: float = SLICE_SECONDS) -> bool:
         """Work for about ``seconds`` if a pass is due or under way; return whether a pass ended."""
         begun = self._clock()
@@ -252,4 +261,4 @@ class Audit:
     def _lost(self, found: _Pass, *, still: bool) -> int | None:
         if still:
             return max(0, self._view.held() - found.referenced)
-        return None if found.astray is None else max(0, found.astray - self._view.aside)
+        return None if found.astray is None else max(0, found.astray - self._view.aside - self._view.offline)

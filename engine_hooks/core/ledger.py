@@ -80,6 +80,10 @@ class ReferenceLedger:
     def references(self, value: int) -> None:
         self._moved += value - self.references
 
+    def withdrawn(self, blocks: int) -> None:
+        """Note that so many free blocks have left the free queue, and nobody has taken them; below zero: come back."""
+        self._queued -= blocks
+
     @property
     def changed(self) -> set[int] | None:
         """Ids of the blocks whose references have changed since a set was put here."""

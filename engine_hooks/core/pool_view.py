@@ -54,6 +54,7 @@ class PoolView:
         self.may_hold_nulls = any(self._sparse) or not self.managers
         self._null_blocks = 0 if getattr(pool, "null_block", None) is None else 1
         self._set_aside = 0
+        self.offline = 0  # blocks that are in no queue although nobody holds them; the pool's own size is without them
 
     def probe(self) -> Support:
         """Return whether every reference on this pool can be explained here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine_hooks.core.allocation import AllocationObserver
 from engine_hooks.core.blame import Blame
+from engine_hooks.core.compaction.counts import CompactionObserver
 from engine_hooks.core.delayed import DelayedFrees
 from engine_hooks.core.encoder import EncoderObserver
 from engine_hooks.core.groups import GroupsObserver
@@ -19,6 +20,7 @@ from engine_hooks.core.work import WorkObserver
 OBSERVERS: tuple[type[Observer], ...] = (
     AllocationObserver,
     Blame,
+    CompactionObserver,
     DelayedFrees,
     EncoderObserver,
     GroupsObserver,

@@ -21,6 +21,7 @@ from engine_hooks.core.accounts import KVAccounts
 from engine_hooks.core.audit import SLICE_SECONDS
 from engine_hooks.core.delayed import transfer_id
 from engine_hooks.core.how_ended import HowEnded
+from engine_hooks.core.levers.at_rest import AtRest
 from engine_hooks.core.levers.context import LeverContext
 from engine_hooks.core.levers.registry import LEVERS
 from engine_hooks.core.observers import Context, Observer, Section, UnsupportedError
@@ -79,6 +80,7 @@ class EngineReporter:
         self._audit_wants_more = False
         self._rested = True
         self._pool_info = self._view.pool_info()
+        self._at_rest = AtRest()
         self._desk = LeverDesk(self._identity.instance, {}, unsupported={}, allowed=(), guard=self._guard, clock=clock)
         self._link = AgentLink(settings, LinkCallbacks(self._hello, self._order, self._tick, self._request_report))
 
@@ -111,8 +113,18 @@ class EngineReporter:
     def _open_desk(self, context: Context) -> None:
         scheduler, view, guard, settings = context.scheduler, context.view, context.guard, context.settings
         own = LeverContext(
-            self._engine, scheduler, view, self._taps, self._accounts, self._observers, guard, settings, clock
+            self._engine,
+            scheduler,
+            view,
+            self._taps,
+            self._accounts,
+            self._observers,
+            guard,
+            settings,
+            clock,
+            in_force=lambda: tuple(lease.lever for lease in self._desk.in_force()),
         )
+        self._at_rest = own.at_rest
         levers, unsupported = build((make.NAME, functools.partial(make, own)) for make in LEVERS)
         self._desk = LeverDesk(
             self._identity.instance,
@@ -153,9 +165,14 @@ class EngineReporter:
         """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
         self._waking = False
         self._guard.run("wake", self._work, clock(), force=True)
+        wanted = bool(self._guard.run("at_rest", self._rest))
         # At rest no step gives the audit its next slice. Not by a wake-up of our own from here: the engine drains its
         # queue before it goes on, and in a data-parallel group the others wait for it.
-        self._link.hurry = self._audit_wants_more and self._rested
+        self._link.hurry = wanted or (self._audit_wants_more and self._rested)
+
+    def _rest(self) -> bool:
+        """Do what is for a while in which nothing runs; return whether more is wanted."""
+        return self._resting() and bool(self._at_rest.run())
 
     def _work(self, now: float, *, force: bool = False) -> None:
         woken = force  # no step follows for a while: what is to be told is told now

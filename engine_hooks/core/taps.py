@@ -166,16 +166,19 @@ class Taps:
         guard, off = self._guard, self._guard.off
 
         def emit(*args: Any) -> None:
-            began = self.begin()
-            for hook, listener in named:
-                if off and hook in off:
-                    continue
-                try:
-                    listener(*args)
-                except Exception as error:
-                    guard.note(hook, error)
-            if began:
-                self.end(began)
+            try:
+                began = self.begin()
+                for hook, listener in named:
+                    if off and hook in off:
+                        continue
+                    try:
+                        listener(*args)
+                    except Exception as error:
+                        guard.note(hook, error)
+                if began:
+                    self.end(began)
+            except Exception as error:
+                guard.note("taps", error)
 
         return emit
 

@@ -190,10 +190,10 @@ CAPABILITIES = (
     Capability("lever: abort, client told", _NO_LEVER, _has(_process, "_send_abort_outputs")),
     Capability("lever: pause", _NO_LEVER, _has(_scheduler, "set_pause_state")),
     Capability("lever: release the cache's memory", _NO_LEVER, _has(_process, "release_kv_cache_memory")),
-    # Those that need what no engine of these tests has, a device or a connector, are the same on all versions.
+    # Those that need what no engine here has, a device, a connector or sleep mode, are the same on all versions.
     *(
         Capability(f"kvtide lever: {lever.NAME}", _NO_LEVER, _lever(lever))
         for lever in LEVERS
-        if lever.NAME not in ("trim", "reclaim_delayed")
+        if lever.NAME not in ("trim", "reclaim_delayed", "sleep")
     ),
 )

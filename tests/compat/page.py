@@ -32,7 +32,7 @@ be counted at once and named exactly, and schedule, outputs and the order of the
 the hooks. Of 0.32.0 the whole server is tested as well (`make test`). No connector and no GPU takes part here.
 
 A row named "lever" says what that vLLM offers an action to work with; one named "kvtide lever" says whether kvtide's
-own (docs/levers.md) is there. `trim` needs a device and `reclaim_delayed` a connector: no engine here has one.
+own (docs/levers.md) is there. `trim` and `sleep` need a device, `reclaim_delayed` a connector: no engine here has one.
 """
 
 

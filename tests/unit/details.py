@@ -6,6 +6,7 @@ from typing import Any
 
 from engine_hooks.detail import (
     AllocationRow,
+    CompactionRow,
     DelayedRow,
     Detail,
     EncoderRow,
@@ -207,6 +208,22 @@ def make_waiting(**changes: Any) -> WaitingRow:
     return WaitingRow(**values | changes)
 
 
+def make_compaction(**changes: Any) -> CompactionRow:
+    """A pool that is smaller by 900 blocks."""
+    values: dict[str, Any] = {
+        "state": "shrunk",
+        "offline": 900,
+        "moved_total": 203,
+        "moved_idle_total": 53,
+        "dropped_total": 31,
+        "grown_total": 17,
+        "demanded_total": 11,
+        "released_bytes": 29_491_200,
+        "pause_seconds": make_histogram(sum=8.5),
+    }
+    return CompactionRow(**values | changes)
+
+
 def make_detail(**changes: Any) -> Detail:
     """Every section has something to say."""
     values: dict[str, Any] = {
@@ -227,5 +244,6 @@ def make_detail(**changes: Any) -> Detail:
         "encoder": make_encoder(),
         "tiers": (make_tier(),),
         "waiting": make_waiting(),
+        "compaction": make_compaction(),
     }
     return Detail(**values | changes)

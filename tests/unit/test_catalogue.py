@@ -119,14 +119,16 @@ def test_numbers_come_out_as_they_went_in() -> None:
     assert found["kvtide_verdict", ("gpu", "", "", "1", "", "", "gpu_lost", "confirmed", "page")] == 1
 
 
-def test_an_engine_that_is_not_live_has_only_its_identity() -> None:
+def test_an_engine_that_is_not_live_has_only_its_identity_and_how_long_it_is_waited_for() -> None:
     quiet = {name for (name, labels) in values(collected()) if labels[:1] == ("quiet",)}
     assert quiet == {
         "kvtide_engine_info",
+        "kvtide_engine_report_age_seconds",
         "kvtide_engine_start_time_seconds",
         "kvtide_engine_up",
         "kvtide_link_up",
     }
+    assert values(collected())["kvtide_engine_report_age_seconds", ("quiet",)] == 9.0
     assert values(collected())["kvtide_engine_up", ("quiet",)] == 0
 
 

@@ -95,6 +95,7 @@ def test_every_number_of_a_row_is_seen() -> None:
         ("speculation", d.make_speculation(residue_blocks_total=77), set()),
         ("encoder", d.make_encoder(), set()),
         ("waiting", d.make_waiting(), {"stalled_by"}),
+        ("compaction", d.make_compaction(), {"state", "reason"}),
     ],
 )
 def test_every_number_of_a_section_is_seen(section: str, row: msgspec.Struct, hidden: set[str]) -> None:

@@ -71,11 +71,15 @@ class BetweenSteps:
     def _take_one_in(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Have the engine take in a step that is in flight: it schedules nothing where nobody has requests."""
         scheduler = self._engine.scheduler
+        own = vars(scheduler).get("has_requests")  # of somebody else who has wrapped it
         scheduler.has_requests = _nobody
         try:
             return original(*args, **kwargs)
         finally:
-            del scheduler.has_requests
+            if own is None:
+                del scheduler.has_requests
+            else:
+                scheduler.has_requests = own
 
 
 def _nobody() -> bool:

@@ -335,7 +335,7 @@ class Compactor:
         self.between.end()
         self._context.at_rest.remove(LEVER)
         coordinator = self._context.scheduler.kv_cache_manager.coordinator
-        if vars(coordinator).get("get_num_blocks_to_allocate") is self._counting:
+        if self._counting is not None and vars(coordinator).get("get_num_blocks_to_allocate") is self._counting:
             del coordinator.get_num_blocks_to_allocate
             self._counting = None
 

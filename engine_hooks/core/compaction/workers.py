@@ -25,8 +25,10 @@ class Workers:
 
         No timeout: a late answer would be taken for that of the next call. A worker that dies ends the wait.
         """
-        rows: list[dict[str, Any]] = self._executor.collective_rpc(function, args=args)
+        rows: list[Any] = self._executor.collective_rpc(function, args=args)
         for rank, row in enumerate(rows):
+            if not isinstance(row, dict):
+                raise WorkersError(f"worker {rank} does not answer: {str(row)[:40]}")
             if "error" in row:
                 raise WorkersError(f"worker {rank}: {row['error']}")
         return rows

@@ -39,7 +39,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--drafts", action="store_true", help="n-gram speculation")
     parser.add_argument("--tensor-parallel", type=int, default=1)
     parser.add_argument("--kill", choices=("copy", "rewrite"), help="a worker is killed in the middle of this")
-    parser.add_argument("--control", action="store_true", help="leave out the copies: outputs must differ")
+    parser.add_argument(
+        "--control", action="store_true", help="at the end the copies are left out: outputs must differ"
+    )
     return parser.parse_args(arguments)
 
 
@@ -266,6 +268,15 @@ class Puller:
                 )
 
 
+def control_of(real: Real, alone: dict[str, list[int]]) -> int:
+    """Leave the copies out from now on; return how many requests have other tokens than ``alone``."""
+    from engine_hooks.worker import compaction
+
+    compaction._copy = lambda _worker, _pairs: {"seconds": 0.0}
+    out = real.run(Puller(real, 3))
+    return sum(out[key] != alone[key] for key in alone)
+
+
 def main() -> None:
     options = parse(sys.argv[1:])
     real = Real(options)
@@ -276,10 +287,6 @@ def main() -> None:
     if options.kill is not None:
         print(json.dumps({"same_without": again == alone, **killed(real, options.kill, alone)}), flush=True)
         os._exit(0)  # vLLM's own way down waits for the worker that is gone
-    if options.control:
-        from engine_hooks.worker import compaction
-
-        compaction._copy = lambda _worker, _pairs: {"seconds": 0.0}
     puller = Puller(real, options.cycles)
     seed, runs, differing = options.seed, 0, 0
     while puller.left and runs < 12:
@@ -303,19 +310,21 @@ def main() -> None:
     real.settle()
     memory.append(real.resident())
     counts = real.compactor.counts
+    moved = counts.moved, counts.moved_idle
+    control = control_of(real, alone) if options.control else None
     print(
         json.dumps(
             {
                 "seed": seed, "same_without": again == alone, "requests": len(alone), "runs": runs,
                 "differing": differing, "begun": puller.begun, "audited": puller.whole,
-                "unclean": puller.unclean + unclean_at_end, "refused": puller.refused, "moved": counts.moved,
-                "moved_idle": counts.moved_idle, "dropped": counts.dropped, "grown": counts.grown,
+                "unclean": puller.unclean + unclean_at_end, "refused": puller.refused, "moved": moved[0],
+                "moved_idle": moved[1], "dropped": counts.dropped, "grown": counts.grown,
                 "demanded": counts.demanded, "preempted": real.preempted, "preempted_without": preempted,
                 "resident": memory, "released": released, "usage_at_rest": usage, "state": state, "codes": rows,
                 "offline": real.compactor.tail.count, "capacity": real.reporter._view.capacity(),
                 "errors": real.reporter._guard.errors, "pauses": list(counts.pauses.counts),
                 "queue": real.core.batch_queue is not None, "own_step": "step_fn" in vars(real.core),
-                "reason": counts.reason,
+                "reason": counts.reason, "control": control,
             }
         )
     )  # fmt: skip

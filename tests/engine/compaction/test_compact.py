@@ -230,6 +230,18 @@ def test_a_request_that_needs_more_gets_it_before_it_is_refused(moving: MakeMovi
     assert game.counts.demanded < 169, "no more than was needed, and some"
 
 
+def test_a_pool_that_has_grown_back_by_itself_can_still_be_let_go(moving: MakeMoving) -> None:
+    game = moving(70)
+    game.order("compact", action="x", to_blocks=30)
+    game.until(lambda: game.counts.state == "shrunk")
+    game.add(900, 5)
+    game.until(lambda: game.counts.state == "idle")
+    assert game.order("compact", "undo", "x").code == "undone"
+    assert game.order("compact", action="y", to_blocks=63).code in ("done", "unsafe")
+    game.finish()
+    game.check_outputs()
+
+
 def test_memory_that_is_not_there_keeps_the_pool_small_and_kills_nobody(moving: MakeMoving) -> None:
     game = moving()
     game.order("compact", to_blocks=40)

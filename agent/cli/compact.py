@@ -1,0 +1,94 @@
+"""``kvtide compact``: make an engine's KV pool smaller while it serves, and have its memory given back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from agent.cli.minutes import minutes_of
+from agent.errors import ConfigError
+
+_UNITS = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "": 1}
+# What an engine tells of it, in the order in which a person wants to know.
+_TOLD = (
+    ("before_blocks", "blocks in the pool now"),
+    ("after_blocks", "blocks in the pool then"),
+    ("held_blocks", "blocks held by requests"),
+    ("move_blocks", "held blocks to be moved"),
+    ("move_idle_blocks_at_most", "cached blocks to be moved, at most"),
+    ("drop_idle_blocks_at_least", "cached blocks to be lost, at least"),
+    ("offline_blocks", "blocks offline then"),
+    ("release_bytes", "bytes given back then, on all workers"),
+)
+
+
+def compact(
+    engine: Annotated[str, typer.Argument(help="Which engine, by its label.")],
+    socket: Annotated[
+        Path, typer.Option(envvar="KVTIDE_SOCKET", help="The link's socket; the control socket is beside it.")
+    ] = Path("/run/kvtide/agent.sock"),
+    *,
+    to: Annotated[int | None, typer.Option(min=1, help="Blocks that the pool is to have.")] = None,
+    free: Annotated[str | None, typer.Option(help="What is to come free, on all workers: bytes, or 20GiB.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would move and be freed.")] = False,
+    minutes: Annotated[float | None, typer.Option(help="For so long; else until it is undone.")] = None,
+    why: Annotated[str, typer.Option(help="For the journal.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Move what requests hold to the front of the KV pool and take the rest out of it, while the engine serves.
+
+    The pool grows back by itself before a request is refused blocks. The engine must allow the lever (KVTIDE_LEVERS).
+
+    Examples: kvtide compact llama --free 20GiB --dry-run; kvtide compact llama --to 4000 --minutes 60
+    """
+    from agent.cli.control import ControlClient
+    from agent.plain import plain
+
+    body = {
+        "lever": "compact",
+        "engine": engine,
+        "arguments": arguments_of(to, free),
+        "minutes": None if minutes is None else minutes_of(minutes),
+        "attempt": dry_run,
+        "why": why,
+    }
+    answer: dict[str, Any] = ControlClient(socket).post("/api/v1/orders", body)
+    typer.echo(json.dumps(answer, indent=2) if as_json else plain_text(answer, plain))
+    if answer.get("phase") in ("refused", "failed"):
+        raise typer.Exit(1)
+
+
+def arguments_of(to: int | None, free: str | None) -> dict[str, int]:
+    """Return the lever's arguments; raises :class:`ConfigError` unless just one of the two is given."""
+    if (to is None) == (free is None):
+        raise ConfigError("one of --to and --free is needed")
+    return {"to_blocks": to} if to is not None else {"free_bytes": bytes_of(free or "")}
+
+
+def bytes_of(text: str) -> int:
+    """Return a size such as 1073741824, 512MiB or 1.5GiB in bytes; raises :class:`ConfigError`."""
+    number = text.strip().rstrip("KMGTIBkmgtib")
+    unit = _UNITS.get(text.strip()[len(number) :].upper())
+    try:
+        size = int(float(number) * (unit or 0))
+    except (ValueError, OverflowError):
+        size = 0
+    if unit is None or size <= 0:
+        raise ConfigError(f"--free: {text!r}: must be bytes, or a number with KiB, MiB, GiB or TiB")
+    return size
+
+
+def plain_text(answer: dict[str, Any], plain: Any) -> str:
+    """Return what a person reads: how it stands, and each engine process's numbers."""
+    reason = answer.get("reason")
+    lines = [plain(f"action {answer.get('id')}: {answer.get('phase')}{f': {reason}' if reason else ''}")]
+    for outcome in answer.get("outcomes") or ():
+        detail = outcome.get("detail")
+        if detail:
+            lines.append(plain(f"  {detail}"))
+        effect = outcome.get("effect") or {}
+        lines += [f"  {effect[name]:>16,} {words}" for name, words in _TOLD if name in effect]
+    return "\n".join(lines)
