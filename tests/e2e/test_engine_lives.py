@@ -57,24 +57,3 @@ def test_engine_without_agent_then_killed_then_restarted(place: Path) -> None:
                 assert new["engine_id"] != old["engine_id"]
                 assert new["steps"] == 0
                 assert new["pid"] == second.core_pid()
-
-
-@pytest.mark.parametrize(
-    "env",
-    [
-        {"KVTIDE_SOCKET": "/proc/1/kvtide/agent.sock"},
-        {"KVTIDE_SOCKET": "/run/" + "x" * 200 + ".sock"},
-        {"KVTIDE_DISABLE": "1"},
-    ],
-    ids=["unwritable socket path", "socket path too long", "disabled"],
-)
-def test_engine_starts_and_serves(place: Path, env: dict[str, str]) -> None:
-    with (
-        AgentProcess(place) as agent,
-        EngineServer(place / "engine.log", num_blocks=300, env={**agent.engine_env(), **env}) as engine,
-    ):
-        engine.wait_ready()
-        report = serve_some(engine)
-        assert (report.completed, report.failed) == (10, 0), report.errors
-        assert agent.engines() == []
-        assert "Traceback" not in engine.log.read_text()

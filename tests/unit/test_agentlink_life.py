@@ -216,3 +216,28 @@ def test_close_ends_the_thread_and_the_connection(listener: Listener, start_link
     eventually(lambda: not link._thread.is_alive())
     link.send(wire.Heartbeat(silent_seconds=1.0))
     assert link.dropped == 0
+
+
+def test_a_tick_that_raises_ends_neither_the_thread_nor_the_connection(
+    socket_path: Path, start_link: StartLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Raising(Recorder):
+        def _tick(self) -> wire.Message | None:
+            super()._tick()
+            raise ValueError("planted")
+
+    recorder = Raising()
+    start_link(recorder)
+    eventually(lambda: recorder.ticks >= 2)  # nobody listens yet
+    listener = Listener(socket_path)
+    try:
+        peer = listener.accept()
+        session, _ = peer.shake_hands()
+        before = recorder.ticks
+        eventually(lambda: recorder.ticks >= before + 2)
+        peer.send(signed(session, 1))
+        assert recorder.orders.get(timeout=PATIENCE).sequence == 1
+        assert recorder.connects == 1
+    finally:
+        listener.close()
+    assert len([text for text in caplog.messages if "planted" in text]) == 1

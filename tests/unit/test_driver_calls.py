@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from agent.sources.driver_calls.program import BOUNDS, CALLS, Probe, calls_in, p
 from agent.sources.driver_calls.source import NOBODY, DriverCallsSource
 from agent.sources.driver_calls.state import CallRow
 from agent.sources.host.inputs import Watched
-from tests.unit.support import Clock
+from tests.unit.support import Clock, eventually
 
 CREATE = CALLS.index("cuMemCreate")
 _MAPS = """\
@@ -249,3 +251,35 @@ def test_a_library_by_path_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("sources:\n  driver_calls: {enabled: true, library: /usr/lib64/libcuda.so.1}\n")
     assert load(file, {}).sources.driver_calls.library == Path("/usr/lib64/libcuda.so.1")
+
+
+@pytest.mark.parametrize("deaf", ["-l", "-f"], ids=["it lists", "it traces"])
+def test_closing_ends_a_bpftrace_that_hangs(tmp_path: Path, deaf: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hangs for ever in one of its two uses, and hears no SIGTERM."""
+    monkeypatch.setattr("agent.sources.driver_calls.tracer.LIST_SECONDS", 3600.0)
+    (tmp_path / "70").mkdir()
+    (tmp_path / "70" / "maps").write_text(_MAPS)
+    script, told = tmp_path / "bpftrace", tmp_path / "pid"
+    hang = f"trap '' TERM; echo $$ >{told}.new; mv {told}.new {told}; while :; do sleep 0.1; done"
+    script.write_text(f'#!/bin/sh\nif [ "$1" = {deaf} ]; then {hang}; fi\necho uprobe:/x:cuMemCreate\n')
+    script.chmod(0o755)
+    source = DriverCallsSource(
+        DriverCallsConfig(enabled=True),
+        lambda: (Watched("a", "core", 0, 70),),
+        proc=str(tmp_path),
+        bpftrace=str(script),
+    )
+
+    def read() -> None:
+        with contextlib.suppress(SourceError):
+            source.read()
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    eventually(told.exists)
+    source.close()
+    reading.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(told.read_text()), 0)
+    with pytest.raises(SourceError, match="closed"):
+        source.read()

@@ -89,7 +89,7 @@ async def test_a_socket_of_another_type_is_not_taken_over(link_config: LinkConfi
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         other.bind(str(link_config.socket))
         other.listen(1)
-        assert "is in use" in refusal(link_config)
+        assert "is in use" in refusal(link_config, exit_code=1)
         assert link_config.socket.exists()
 
 
@@ -141,6 +141,29 @@ async def test_a_removed_socket_is_bound_again_and_connections_stay(
     assert await reachable(server, socket_path)
     assert server.state().connections == 1
     old.sock.close()
+
+
+async def test_a_key_that_is_gone_or_another_is_a_reason_until_it_is_back(
+    server: LinkServer, socket_path: Path, key_file: Path
+) -> None:
+    refused = "; engines that connect now are refused: restart the agent"
+    assert server.heal() == ""
+    key_file.unlink()
+    assert server.heal() == f"link.key_file: {key_file}: was removed{refused}"
+    assert not key_file.exists(), "whoever removes it wants another at the next start"
+    write_key(key_file, bytes(32))
+    assert server.heal() == f"link.key_file: {key_file}: has another key than this agent{refused}"
+    write_key(key_file)
+    assert server.heal() == ""
+    key_file.chmod(0o644)
+    assert server.heal().startswith(f"link.key_file: {key_file}: can't be read (key file {key_file}: others may read")
+    key_file.chmod(0o640)
+    assert server.heal() == ""
+    # The twin: a file that was written again with the same key is none.
+    write_key(key_file)
+    os.utime(key_file)
+    assert server.heal() == ""
+    assert await reachable(server, socket_path)
 
 
 async def test_a_path_that_cannot_be_bound_again_is_a_reason_until_it_can(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from engine_hooks.frontend import hook
 from engine_hooks.frontend.identify import Claims, claims_of, from_proxy
-from engine_hooks.frontend.middleware import CLAIMS, PEER_KEY, TenantMiddleware
+from engine_hooks.frontend.middleware import CLAIMS, HOOK, PEER_KEY, TenantMiddleware
 from engine_hooks.frontend.settings import TenantSettings
 from engine_hooks.guard import Guard
 from engine_hooks.names import short_hash
@@ -208,3 +210,18 @@ async def test_our_own_error_leaves_the_request_to_the_application_unmarked() ->
     await server.request()
     assert (server.app.seen, len(server.sent)) == ([None], 1)
     assert server.guard.errors == {"front_end": 1}
+
+
+def test_what_raises_while_the_user_is_noted_costs_the_name_alone() -> None:
+    class Broken(Claims):
+        def note_user(self, user: object) -> None:
+            raise ValueError(user)
+
+    guard = Guard()
+    parsed = hook._noting_the_user(lambda request: request.user, guard)
+    token = CLAIMS.set(Broken())
+    try:
+        assert [parsed(SimpleNamespace(user="bob")) for _ in range(2)] == ["bob", "bob"]
+    finally:
+        CLAIMS.reset(token)
+    assert guard.errors == {HOOK: 2}

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import subprocess
+import sys
 from typing import Any
 
 from agent.sources.base import SourceAbsentError, SourceError
+
+TRIAL_SECONDS = 5.0
+# What a library does as it is loaded can end the process, and no exception tells of that: a child tries it first.
+_TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
 
 UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, INSUFFICIENT_SIZE = 1, 3, 4, 6, 7
 DRIVER_NOT_LOADED, TIMEOUT, FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 9, 10, 13, 15, 16
@@ -34,8 +40,9 @@ def load(library: str) -> Any:
     """Return the binding, with ``library`` loaded.
 
     Raises :class:`SourceError`, a :class:`SourceAbsentError` where there is no driver: there the binding is not even
-    imported.
+    imported. What the library does as it is loaded ends a child, not us.
     """
+    _try(library)
     try:
         ctypes.CDLL(library)
     except OSError as error:
@@ -46,6 +53,20 @@ def load(library: str) -> Any:
         return importlib.import_module("pynvml")
     except ImportError as error:
         raise SourceError(f"nvidia-ml-py is not installed: {error}") from None
+
+
+def _try(library: str) -> None:
+    """Raise :class:`SourceError` where a process that loads ``library`` does not live to tell of it."""
+    child = [sys.executable, "-I", "-S", "-c", _TRIAL, library]
+    none = subprocess.DEVNULL
+    try:
+        done = subprocess.run(child, stdin=none, stdout=none, stderr=none, timeout=TRIAL_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise SourceError(f"the NVIDIA driver's library is not loaded within {TRIAL_SECONDS:g} s") from None
+    except OSError as error:
+        raise SourceError(f"no process can be started to try the NVIDIA driver's library: {error.strerror}") from None
+    if done.returncode < 0:
+        raise SourceError(f"the NVIDIA driver's library ends the process that loads it (signal {-done.returncode})")
 
 
 def code_of(error: Exception) -> int | None:

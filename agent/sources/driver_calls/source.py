@@ -60,6 +60,7 @@ class DriverCallsSource:
         self._ledger = Ledger()
         self._lock = threading.Lock()
         self._closed = False
+        self._listing: subprocess.Popen[bytes] | None = None
         self._tracer: Tracer | None = None
         self._target = _Target(frozenset(), {}, ())
         self._began = 0.0
@@ -79,9 +80,12 @@ class DriverCallsSource:
             return self._read(command)
 
     def close(self) -> None:
-        """End bpftrace."""
+        """End bpftrace, also where a reading is under way and it is bpftrace that this one waits for."""
+        self._closed = True
+        child = self._listing
+        if child is not None:
+            child.kill()
         with self._lock:
-            self._closed = True
             self._stop()
 
     def _read(self, command: str) -> DriverCallsState:
@@ -150,7 +154,7 @@ class DriverCallsSource:
             for each in target.reached:
                 key = (each.device, each.inode)
                 if key not in self._calls:
-                    self._calls[key] = calls_in(listing(command, each.reached))
+                    self._calls[key] = calls_in(listing(command, each.reached, self._ends))
                 if self._calls[key]:
                     probes.append(Probe(each.reached, self._calls[key]))
             self._calls = {key: self._calls[key] for key in target.files}
@@ -158,13 +162,23 @@ class DriverCallsSource:
                 names = ", ".join(each.path for each in target.reached)
                 self._fail(f"none of the functions to be timed is in {names}", now)
                 return
+            if self._closed:
+                return
             self._tracer = Tracer(command, program(probes, sorted(target.engines)), self._clock)
         except (OSError, subprocess.SubprocessError) as error:
             words = getattr(error, "strerror", None) or str(error)
             self._fail(f"bpftrace: {words} ({NEEDS})", now)
             return
+        finally:
+            self._listing = None
         self._target, self._began = target, now
         self._starts += 1
+
+    def _ends(self, child: subprocess.Popen[bytes]) -> None:
+        """A listing has begun: ``close`` must be able to end it."""
+        self._listing = child
+        if self._closed:
+            child.kill()
 
     def _stop(self) -> None:
         tracer, self._tracer = self._tracer, None

@@ -102,18 +102,26 @@ class Tracer:
                         self.heard, self._attached, self._maps = self._clock(), True, dict(parts)
 
 
-def listing(bpftrace: str, path: str) -> str:
-    """Return what bpftrace lists of a library's functions; raises OSError, subprocess.SubprocessError."""
-    done = subprocess.run(
+def listing(bpftrace: str, path: str, began: Callable[[subprocess.Popen[bytes]], None]) -> str:
+    """Return what bpftrace lists of a library's functions; raises OSError, subprocess.SubprocessError.
+
+    ``began`` gets the child as soon as there is one, so that somebody else can end it.
+    """
+    with subprocess.Popen(
         [bpftrace, "-l", f"uprobe:{path}:cu*"],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=LIST_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise OSError(0, _telling(done.stderr.decode(errors="replace").splitlines()) or "it lists nothing")
-    return done.stdout.decode(errors="replace")
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        began(child)
+        try:
+            found, errors = child.communicate(timeout=LIST_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise
+    if child.returncode:
+        raise OSError(0, _telling(errors.decode(errors="replace").splitlines()) or "it lists nothing")
+    return found.decode(errors="replace")
 
 
 def _telling(words: Iterable[str]) -> str:

@@ -1,0 +1,248 @@
+"""Half an hour of what takes five hours elsewhere, on a real engine and a real agent: does anything grow?
+
+``python -m tests.bed.soak --minutes 30`` (``make soak``) serves without a pause: streams of two hundred tenants, a
+third of them cut. Meanwhile the agent is asked for its pages and its state ten times as often as is usual, engines
+beside the real one come and go twice a second, the policy is loaded again every three seconds, and levers are pulled
+and let go.
+A fifth of the time is warm-up; then every two seconds it is looked at what the agent and the engine's processes
+hold. At the end the agent is killed and started again and again. It ends with 1 when something has grown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent.cli.control import ControlClient
+from agent.errors import KvtideError
+from tests.bed import net
+from tests.bed.acting import LEVERS, Node
+from tests.bed.agent import AgentProcess
+from tests.bed.engine import EngineServer
+from tests.bed.load import LoadPlan, Tenant
+from tests.bed.passing import Passing
+from tests.bed.trend import Trend, trend
+
+BLOCKS = 300
+MIB = 1 << 20
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+WARM_UP = 0.2  # of the time
+LOOK_SECONDS, SETTLE_SECONDS = 2.0, 5.0
+TENANTS = 200
+RESTARTS = 10
+POLICY = "actions: {mode: observe}\n"
+# The hooks' books fill up to what their constants say: 8,192 ended requests, 100,000 evicted hashes.
+HOOKS_MIB = 16.0
+RESTARTS_KIB = 256.0  # over all restarts of the agent: nothing of them is to be kept
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen of the agent and of the engine's core: (seconds, value)."""
+
+    agent_mib: list[tuple[float, float]] = field(default_factory=list)
+    agent_files: list[tuple[float, float]] = field(default_factory=list)
+    agent_threads: list[tuple[float, float]] = field(default_factory=list)
+    core_mib: list[tuple[float, float]] = field(default_factory=list)
+    core_files: list[tuple[float, float]] = field(default_factory=list)
+    hooks_kib: list[tuple[float, float]] = field(default_factory=list)
+    series: list[tuple[float, float]] = field(default_factory=list)
+
+
+class Often:
+    """Does something again and again on a thread; counts how often it was done and how often it failed."""
+
+    def __init__(self, name: str, seconds: float, what: Callable[[], object]) -> None:
+        self.name, self.done, self.failed, self.error = name, 0, 0, ""
+        self._seconds, self._what = seconds, what
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._seconds):
+            try:
+                self._what()
+                self.done += 1
+            except (OSError, KvtideError) as error:
+                self.failed, self.error = self.failed + 1, repr(error)
+
+    def __enter__(self) -> Often:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+class Traced(Node):
+    """A node whose engine tells what the hooks hold."""
+
+    def __init__(self, folder: Path, memory: Path) -> None:
+        self._memory = memory
+        super().__init__(folder)
+
+    def start_engine(self) -> EngineServer:
+        """Start an engine whose levers may be pulled."""
+        env = {
+            "KVTIDE_SOCKET": str(self.folder / "agent.sock"),
+            "KVTIDE_LEVERS": LEVERS,
+            "KVTIDE_TRUSTED_PROXIES": "127.0.0.0/8",  # tenants are who they say
+            "KVTIDE_TEST_MEMORY_DIR": str(self._memory),
+        }
+        return EngineServer(self.folder / "engine.log", num_blocks=BLOCKS, env=env)
+
+
+def resident_mib(pid: int) -> float:
+    """Return a process's resident memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES / MIB
+
+
+def files_of(pid: int) -> int:
+    """Return how many files a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def threads_of(pid: int) -> int:
+    """Return how many threads a process has."""
+    return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def series_of(agent: AgentProcess) -> int:
+    """Return how many series both pages have."""
+    pages = (agent.get("/metrics"), agent.get("/metrics/detail"))
+    return sum(1 for page in pages for line in page.splitlines() if line and not line.startswith("#"))
+
+
+def hooks_kib(memory: Path) -> float | None:
+    """Return what the hooks hold in all processes of the engine beside what they held at ``begin``; None: not yet."""
+    told = [json.loads(path.read_text()) for path in memory.glob("[0-9]*.json")]
+    return sum(each["bytes"] for each in told) / 1024 if told else None
+
+
+def look(seen: Seen, agent: AgentProcess, core: int, memory: Path) -> None:
+    """Look once."""
+    now = time.monotonic()
+    seen.agent_mib.append((now, resident_mib(agent.process.pid)))
+    seen.agent_files.append((now, files_of(agent.process.pid)))
+    seen.agent_threads.append((now, threads_of(agent.process.pid)))
+    seen.core_mib.append((now, resident_mib(core)))
+    seen.core_files.append((now, files_of(core)))
+    seen.series.append((now, series_of(agent)))
+    held = hooks_kib(memory)
+    if held is not None:
+        seen.hooks_kib.append((now, held))
+
+
+def pull(control: ControlClient) -> None:
+    """Pull a lever of the real engine, and let it go."""
+    body = {"lever": "watermark", "engine": "tiny", "arguments": {"ratio": 0.05}, "minutes": 1.0, "why": "soak"}
+    action = control.post("/api/v1/orders", body)
+    control.post(f"/api/v1/actions/{action['id']}/undo")
+
+
+def plan(seconds: float) -> LoadPlan:
+    """Return a load without an end: many tenants, a third of the streams cut."""
+    like = Tenant("", prompt=(16, 300), output=(8, 40), prefix=8, abort_ratio=0.33)
+    tenants = tuple(replace(like, name=f"t{number}") for number in range(TENANTS))
+    return LoadPlan(requests=10**9, seconds=seconds + 600, concurrency=16, tenants=tenants, seed=1)
+
+
+def soak(node: Node, memory: Path, seconds: float) -> tuple[Seen, list[Often], Passing, float]:
+    """Play for so long; return what was seen, what was done, and the cores' memory growth over the agent's restarts."""
+    seen, core = Seen(), node.engine.core_pid()
+    with node.acting("kept", POLICY) as agent, node.load(plan(seconds)) as load, ExitStack() as stack:
+        control = ControlClient(agent.socket)
+        busy = [
+            Often("pages", 0.1, lambda: agent.get("/metrics")),
+            Often("details", 1.0, lambda: agent.get("/metrics/detail")),
+            Often("state", 0.25, lambda: net.get(agent.url + "/api/v1/state")),
+            Often("reload", 3.0, lambda: agent.signal(signal.SIGHUP)),
+            Often("lever", 2.0, lambda: pull(control)),
+        ]
+        for each in busy:
+            stack.enter_context(each)
+        passing = stack.enter_context(Passing(agent.socket))
+        began = time.monotonic()
+        time.sleep(seconds * WARM_UP)
+        (memory / "begin").touch()
+        while time.monotonic() - began < seconds:
+            look(seen, agent, core, memory)
+            time.sleep(LOOK_SECONDS)
+        print(f"[soak] {load.started} requests, {load.completed} whole, {load.aborted} cut, {load.failed} failed")
+        for text in load.errors:
+            print(f"[soak]   {text}", flush=True)
+    before = hooks_kib(memory) or 0.0
+    for _ in range(RESTARTS):
+        with node.acting("kept", POLICY) as agent:
+            time.sleep(1.0)
+            agent.kill()
+    with node.acting("kept", POLICY) as agent:
+        time.sleep(SETTLE_SECONDS + 40.0)  # the plugin tells it every 20 s
+        after = hooks_kib(memory) or 0.0
+    return seen, busy, passing, after - before
+
+
+def judged(seen: Seen, restarts_kib: float) -> list[str]:
+    """Print the trends; return what has grown."""
+    found: dict[str, Trend] = {}
+    for name in Seen.__slots__:
+        found[name] = trend(getattr(seen, name))
+        print(f"[soak] {name}: {found[name]}")
+    print(f"[soak] hooks over {RESTARTS} restarts of the agent: {restarts_kib:+.1f} KiB")
+    grown = []
+    agent = found["agent_mib"]
+    if agent.grows:
+        grown.append(f"the agent's memory: {agent}")
+    for name in ("agent_files", "agent_threads", "core_files"):
+        values = [value for _, value in getattr(seen, name)]
+        half = len(values) // 2
+        if min(values[half:]) > max(values[:half]):
+            grown.append(f"{name}: {found[name]}")
+    if seen.hooks_kib[-1][1] > 1024 * HOOKS_MIB:
+        grown.append(f"the hooks' memory: {found['hooks_kib']}")
+    if restarts_kib > RESTARTS_KIB:
+        grown.append(f"the hooks' memory over restarts of the agent: {restarts_kib:.0f} KiB")
+    if found["series"].grows and found["series"].slope > 0.05 * found["series"].level:
+        grown.append(f"the series: {found['series']}")
+    return grown
+
+
+def main() -> int:
+    """Play, tell what has grown, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bed.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long, warm-up included")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kvtide-") as name:
+        place = Path(name)
+        memory = place / "memory"
+        memory.mkdir()
+        with suppress(KeyboardInterrupt):
+            node = Traced(place / "n", memory)
+            try:
+                node.engine.wait_ready(600.0)
+                seen, busy, passing, restarts = soak(node, memory, options.minutes * 60)
+            finally:
+                node.close()
+            print(f"[soak] {passing.lives} lives of engines beside the real one")
+            for each in busy:
+                print(f"[soak] {each.name}: {each.done} done, {each.failed} failed {each.error}")
+            grown = judged(seen, restarts)
+            for line in grown:
+                print(f"[soak] GROWN: {line}")
+            return int(bool(grown))
+    return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Whatever function of the hooks raises, at random and under load: the engine does what it does without us."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
+
+import kvtide_test_raise as plugin
+import pytest
+from vllm.v1.engine.core import EngineCore
+
+from engine_hooks.core import hook as core_hook
+from engine_hooks.core.reporter import EngineReporter
+from engine_hooks.settings import Settings
+from tests.bed.play import Play, first_difference
+from tests.bed.workload_engine import make_engine
+from tests.bed.workloads import WORKLOADS, Workload
+
+NOWHERE = Settings.from_environment({"KVTIDE_SOCKET": "/proc/none/agent.sock"})
+
+
+class Planter:
+    """Raises in ``share`` of the calls, from the moment that the engine is watched."""
+
+    def __init__(self, seed: int) -> None:
+        self.share = 0.0
+        self.raised: Counter[str] = Counter()
+        self._draw = random.Random(seed)
+
+    def at_random(self, name: str) -> None:
+        if self.share and self._draw.random() < self.share:
+            self.raised[name] += 1
+            raise plugin.PlantedError(f"planted in {name}")
+
+
+@pytest.fixture
+def planter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Planter]:
+    """Plant in all classes of the hooks; all is as before after the test."""
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # block hashes start from the same value in every engine
+    found = Planter(request.param)
+    planted: list[tuple[Any, str, FunctionType]] = []
+
+    def plant(owner: Any, name: str, function: FunctionType, by: Any) -> None:
+        planted.append((owner, name, function))
+        wrap(owner, name, function, by)
+
+    wrap = plugin._wrap
+    monkeypatch.setattr(plugin, "_wrap", plant)
+    plugin._plant(found)  # type: ignore[arg-type]
+    yield found
+    for owner, name, function in planted:
+        setattr(owner, name, function)
+
+
+@pytest.mark.parametrize("planter", [1], indirect=True)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+def test_every_step_is_the_same_while_hooks_raise(workload: Workload, planter: Planter) -> None:
+    plain = Play(make_engine(workload, process=True), workload, 1, lambda: None)
+    engine = make_engine(workload, process=True)
+    reporter = core_hook.attach(engine, NOWHERE)
+    try:
+        play = Play(engine, workload, 1, raising(engine, reporter, planter))
+    finally:
+        planter.share = 0.0
+        reporter.close()
+    assert first_difference(plain.steps, play.steps) is None
+    assert len(planter.raised) > 5, planter.raised
+
+
+def raising(engine: EngineCore, reporter: EngineReporter, planter: Planter) -> Any:
+    """Return what happens between steps: wake-ups and audits; everything may raise from the first on."""
+
+    def look() -> None:
+        planter.share = 0.0
+        reporter._accounts.request_audit()
+        planter.share = 0.03
+        engine.input_queue.put_nowait((core_hook.WAKE_UP, None))
+
+    return look
