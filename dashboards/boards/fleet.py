@@ -97,7 +97,8 @@ def rows(policy: Policy) -> tuple[Row, ...]:
                 ),
                 lines(
                     "Nodes with the same verdict",
-                    "Share of all nodes on which a verdict of one kind stands, notes aside; above the line kvtide does nothing node by node.",
+                    "Share of all nodes on which a verdict of one kind stands, notes aside; above the line kvtide does "
+                    "nothing node by node.",
                     Query(nodes.recorded("fleet:kvtide_verdict_nodes:ratio"), "{{kind}}"),
                     unit=share("of the nodes"),
                     steps=((policy.actions.fleet_share, BAD),),
