@@ -26,6 +26,7 @@ from engine_hooks.levers.orders import Argument, Arguments
 
 WAIT_SECONDS = 10.0  # for what is being done on the same engine
 FIRST_SECONDS = 5.0  # engines connect so soon after an agent has begun, and are looked at
+NEXT_LOOK_SECONDS = 2.5  # within this the node is looked at again: who asks may know more than the last look
 LOOK_SECONDS = 0.1
 MOST_MINUTES = 7 * 24 * 60.0
 MOST_NAME = 128
@@ -107,14 +108,19 @@ class Persons:
         return done
 
     async def _seen(self, engine: str) -> tuple[AgentState | None, EngineState | None]:
-        """Return the last state and the engine in it, which an agent that has just begun waits for."""
+        """Return the last state and the engine in it: it may have connected since the last look, or be about to.
+
+        The latter where the agent has just begun.
+        """
         subject = Subject(scope="engine", engine=engine)
+        before, last = self._actions.looked_at, time.monotonic() + NEXT_LOOK_SECONDS
         while True:
             state = self._actions.looked_at
             found = engine_of(state, subject) if state is not None else None
             if found is not None and found.phase == "live":
                 return state, found
-            if time.monotonic() >= self._until:
+            now = time.monotonic()
+            if now >= self._until and (state is not before or now >= last):
                 return state, found
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -18,19 +18,32 @@ ROOT = Path(__file__).parents[2]
 KVTIDE = ROOT / ".venv" / "agent" / "bin" / "kvtide"
 POLL_SECONDS = 0.02
 START_SECONDS = 30.0
+MAIN = "from agent.cli.main import main; main()"
 
 
 class AgentProcess:
-    """One agent on a free loopback port; ``folder`` gets all its files. ``env`` is added to ours."""
+    """One agent on a free loopback port; ``folder`` gets all its files. ``env`` is added to ours.
 
-    def __init__(self, folder: Path, *, args: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
+    ``tree``: the sources of another version, which is run instead, with the packages of this one's environment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        tree: Path | None = None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.socket = folder / "agent.sock"
         self.log = folder / "agent.log"
         self.kept = folder / "kept"
+        program = [str(KVTIDE)] if tree is None else [str(KVTIDE.with_name("python")), "-c", MAIN]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [str(KVTIDE), "agent", "--socket", str(self.socket), "--listen", "127.0.0.1:0", *args],
+                [*program, "agent", "--socket", str(self.socket), "--listen", "127.0.0.1:0", *args],
+                cwd=tree,
                 env={**os.environ, "KVTIDE_STATE_DIRECTORY": str(self.kept), **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

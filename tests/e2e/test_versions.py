@@ -1,4 +1,5 @@
-"""Old hooks beside new ones, with a new agent: agents are upgraded before the engines are restarted.
+"""Old hooks beside new ones, with a new agent and with an old one: nodes are upgraded one part at a time.
+
 
 The old ones are those of a commit before levers, waits and failures were on the wire, taken from this repository's own
 history. Engines are vLLM's own EngineCoreProc over a made-up model, each with the hooks of its tree.
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from agent.cli.control import ControlClient
+from agent.errors import KvtideError
 from tests.bed.agent import ROOT, AgentProcess
 from tests.bed.net import parse_metrics
 
@@ -117,7 +119,8 @@ def order(agent: AgentProcess, name: str) -> Any:
     return ControlClient(agent.socket).post("/api/v1/orders", body)
 
 
-def test_engines_of_two_versions_are_whole_to_a_new_agent(old: Path) -> None:
+def test_engines_of_two_versions_are_whole_to_agents_of_two_versions(old: Path) -> None:
+    """Upgraded, taken back, and upgraded again, under the same engines."""
     with tempfile.TemporaryDirectory(prefix="kvtide-") as name, ExitStack() as stack:
         place = Path(name)
         with AgentProcess(place) as agent:
@@ -125,3 +128,9 @@ def test_engines_of_two_versions_are_whole_to_a_new_agent(old: Path) -> None:
                 stack.enter_context(engine(tree, called, place))
             check(agent)
             assert order(agent, "new")["phase"] not in ("refused", "failed")
+            with pytest.raises(KvtideError, match=r"unsupported|does not tell"):
+                order(agent, "old")
+        with AgentProcess(place, tree=old) as agent:
+            check(agent)
+        with AgentProcess(place) as agent:
+            check(agent)

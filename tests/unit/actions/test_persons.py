@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 from agent.actions.persons import OrderError, Persons, UnknownError
@@ -158,6 +159,23 @@ async def test_an_order_of_the_first_second_waits_for_its_engine(make_rig: MakeR
     assert not order.done(), "it is connected, and has not reported"
     rig.actions.take(rig.state())
     assert (await order).phase == "in_force"
+
+
+async def test_an_order_for_an_engine_of_this_very_second_waits_for_the_next_look(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    persons = Persons(rig.actions, first_seconds=0.0)
+    empty = replace(rig.state(), engines=())
+    rig.actions.take(empty)
+    order = asyncio.create_task(persons.order("watermark", "m", {"blocks": 9}, by="ann"))
+    await asyncio.sleep(0.2)
+    assert not order.done(), "it may have connected since"
+    rig.actions.take(rig.state())
+    assert (await order).phase == "in_force"
+    unknown = asyncio.create_task(persons.order("watermark", "x", {"blocks": 9}, by="ann"))
+    await asyncio.sleep(0.0)
+    rig.actions.take(rig.state())
+    with pytest.raises(UnknownError, match="no such engine here; there are: m"):
+        await unknown
 
 
 async def test_the_switch_in_files(make_rig: MakeRig) -> None:
