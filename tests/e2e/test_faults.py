@@ -108,15 +108,37 @@ def fill(path: Path) -> None:
 
 def test_a_full_disk_stops_acting_and_not_observing(node: FaultNode) -> None:
     disk = node.folder / "small"
-    with small_disk(disk), node.acting("small", POLICY) as agent:
+    # Not mode observe: what is meant to do nothing has no reason to tell why nothing is done.
+    with small_disk(disk), node.acting("small", "actions: {mode: dry-run}\n") as agent:
         node.kvtide("undo", held(node))
         fill(disk / "filler")
         with pytest.raises(KvtideError, match=r"full|No space left"):
             node.order("watermark", ratio=0.05)
+        agent.wait(lambda: agent.state()["actions"]["problem"], PATIENCE_SECONDS)
         before = agent.engine()["report_sequence"]
         agent.wait(lambda: agent.engine()["report_sequence"] > before, PATIENCE_SECONDS)
         agent.get("/-/ready")
         assert agent.metrics()["kvtide_engine_up"] == 1
+        (disk / "filler").unlink()
+        agent.wait(lambda: not agent.state()["actions"]["problem"], PATIENCE_SECONDS)
+        node.kvtide("undo", held(node))
+
+
+def test_a_damaged_journal_stops_acting_until_it_is_moved_away(node: FaultNode) -> None:
+    journal = node.folder / "damaged" / "actions.db"
+    journal.parent.mkdir()
+    journal.write_bytes(b"no database at all " * 1000)
+    with node.acting("damaged", "actions: {mode: dry-run}\n") as agent:
+        agent.wait(lambda: agent.state()["actions"]["problem"], PATIENCE_SECONDS)
+        assert "move it away" in agent.state()["actions"]["problem"]
+        with pytest.raises(KvtideError, match=r"not a database"):
+            node.order("watermark", ratio=0.05)
+        before = agent.engine()["report_sequence"]
+        agent.wait(lambda: agent.engine()["report_sequence"] > before, PATIENCE_SECONDS)
+        assert agent.metrics()["kvtide_engine_up"] == 1
+        journal.rename(journal.with_suffix(".damaged"))
+        agent.wait(lambda: not agent.state()["actions"]["problem"], PATIENCE_SECONDS)
+        node.kvtide("undo", held(node))
 
 
 def test_a_clock_that_is_set_changes_nothing_that_lasts(
