@@ -331,7 +331,9 @@ def test_another_process_finds_the_driver_by_the_loader_as_in_production(tmp_pat
         "import msgspec, sys; from agent.sources.config import DeviceConfig;"
         "from agent.sources.device.source import DeviceSource as S;"
         "assert 'pynvml' not in sys.modules, 'imported only when read';"
-        "s = S(DeviceConfig()); print(msgspec.json.encode(s.read()).decode()); s.close()"
+        # A busy machine may let the first calls take longer than a reading waits for them: the next one has them.
+        "s = S(DeviceConfig()); found = [s.read() for _ in range(5)];"
+        "print(msgspec.json.encode(found).decode()); s.close()"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code],
@@ -341,6 +343,7 @@ def test_another_process_finds_the_driver_by_the_loader_as_in_production(tmp_pat
         check=True,
         timeout=60,
     )
-    first, second = json.loads(ran.stdout)["gpus"]
-    assert first["processes"]["rows"] == [{"pid": 3, "used_bytes": GIB, "kind": "C"}]
-    assert "fallen off the bus" in second["lost"]
+    readings = [reading["gpus"] for reading in json.loads(ran.stdout)]
+    told = [first["processes"]["rows"] for first, _ in readings if first["processes"] is not None]
+    assert told[-1] == [{"pid": 3, "used_bytes": GIB, "kind": "C"}]
+    assert all("fallen off the bus" in second["lost"] for _, second in readings)
