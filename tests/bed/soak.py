@@ -168,7 +168,7 @@ def soak(node: Node, memory: Path, seconds: float) -> tuple[Seen, list[Often], P
             Often("details", 1.0, lambda: agent.get("/metrics/detail")),
             Often("state", 0.25, lambda: net.get(agent.url + "/api/v1/state")),
             Often("reload", 3.0, lambda: agent.signal(signal.SIGHUP)),
-            Often("lever", 0.5, lambda: pull(control)),
+            Often("lever", 0.1, lambda: pull(control)),
         ]
         for each in busy:
             stack.enter_context(each)
