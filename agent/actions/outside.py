@@ -18,6 +18,7 @@ from agent.policy.types import Policy
 logger = logging.getLogger("kvtide.actions")
 
 EVERY_SECONDS = 1.0
+FIRST_SECONDS = 1.0  # a file system that hangs holds up the start no longer
 OLD_SECONDS = 10.0  # what was read before that is not known any more
 FLEET_SECONDS = 60.0  # how old the fleet's word may be
 OFF_FILE, YIELD_FOLDER, ALL_ENGINES = "actions.off", "yield", "all"
@@ -130,10 +131,12 @@ class Outside:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvtide-switches", daemon=True)
         self._said: Said | None = None
+        self._read = threading.Event()
 
     def start(self) -> None:
-        """Begin."""
+        """Begin, and wait for the first word: not known counts as off, and off gives an isolated engine its share."""
         self._thread.start()
+        self._read.wait(FIRST_SECONDS)
 
     def close(self) -> None:
         """End, some time."""
@@ -159,4 +162,5 @@ class Outside:
                 self.look()
             except Exception:
                 logger.exception("the off switches can't be read: please report this")
+            self._read.set()
             self._stop.wait(EVERY_SECONDS)

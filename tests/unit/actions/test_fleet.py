@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -15,7 +16,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from agent.actions.fleet import FleetOrders, parse
-from agent.actions.outside import read
+from agent.actions.outside import Outside, read
 from agent.cli.app import run
 from agent.policy.types import Policy
 from tests.unit.actions.conftest import MakeRig
@@ -228,3 +229,26 @@ def test_without_the_recording_rules_nothing_is_written(
     prometheus.say("10")
     assert shares(prometheus, tmp_path / "shares") == 0
     assert (tmp_path / "shares").read_text() == "", "no verdict stands anywhere: that is a word, too"
+
+
+def test_the_first_look_knows_the_switches(tmp_path: Path) -> None:
+    """Not known counts as off, and off gives an isolated engine its share back: not even for one look."""
+    outside = Outside(Policy, tmp_path, "")
+    outside.start()
+    try:
+        assert outside.said(time.monotonic()).off == ""
+    finally:
+        outside.close()
+
+
+def test_switches_that_hang_hold_up_the_start_for_a_moment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr("agent.actions.outside.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(Outside, "look", lambda _: hangs.wait(60.0))
+    outside = Outside(Policy, tmp_path, "")
+    outside.start()
+    assert outside.said(time.monotonic()).off == "the off switches have not been read"
+    outside.close()
+    hangs.set()
