@@ -84,12 +84,16 @@ class AgentClient:
     def _no_answer(self, error: Exception) -> KvtideError:
         if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout | httpx2.PoolTimeout):
             return KvtideError(
-                f"{self._url}: something listens there and does not answer: an agent that is stopped or gets no "
-                "processor? systemctl status kvtide"
+                f"{self._url}: something listens there and does not answer: is the agent stopped, or short of CPU? "
+                "systemctl status kvtide"
             )
         text = str(error) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in text or "certificate required" in text:
             return KvtideError(f"{self._url}: {text}; KVTIDE_CA_FILE names the certificates that are believed")
+        if "WRONG_VERSION_NUMBER" in text:
+            return KvtideError(f"{self._url}: what answers there speaks no TLS; is it http:// and not https://?")
+        if "[Errno -" in text:  # of a resolver: it is the name that is wrong, or the resolver
+            return KvtideError(f"no agent answers at {self._url}: that host is not known here ({text})")
         return KvtideError(f"no agent answers at {self._url} ({text}); start it with: kvtide agent")
 
     def save_recording(self, minutes: float, path: Path) -> int:

@@ -64,7 +64,8 @@ def compact(
 def arguments_of(to: int | None, free: str | None) -> dict[str, int]:
     """Return the lever's arguments; raises :class:`ConfigError` unless just one of the two is given."""
     if (to is None) == (free is None):
-        raise ConfigError("one of --to and --free is needed")
+        given = "both were given" if to is not None else "such as --free 20GiB or --to 4000"
+        raise ConfigError(f"one of --free and --to must say how much: {given}")
     return {"to_blocks": to} if to is not None else {"free_bytes": bytes_of(free or "")}
 
 

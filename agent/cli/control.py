@@ -48,7 +48,10 @@ class ControlClient:
         try:
             response = self._http.request(method, path, content=content, timeout=seconds)
         except (httpx2.ConnectError, FileNotFoundError) as error:
-            raise NoAgentError(f"no agent at {self._path} ({error}); is it running, may this user open it?") from None
+            raise NoAgentError(
+                f"no agent at {self._path} ({error}): is it running, may this user open that? "
+                "Where its socket is elsewhere, name it: --socket, KVTIDE_SOCKET"
+            ) from None
         except httpx2.ReadTimeout:
             after = f"the agent has not answered within {seconds:g} s"
             raise KvtideError(f"{after}: what was asked for may still be done; see: kvtide actions list") from None

@@ -34,12 +34,15 @@ def doctor(
     found, told = files.configuration(config)
     findings = [found]
     known: frozenset[int] = frozenset()
-    if told is not None:
-        findings += files.link(told.link.socket, told.link.key_path)
+    state, unheard = None, ""
     try:
         state = AgentClient(url).state()
     except KvtideError as error:
-        findings.append(Finding(check="agent", level="bad", text=str(error), mend="kvtide agent"))
+        unheard = str(error)
+    if told is not None:
+        findings += files.link(told.link.socket, told.link.key_path, state.link.socket if state else "")
+    if state is None:
+        findings.append(Finding(check="agent", level="bad", text=unheard, mend="kvtide agent"))
     else:
         findings += [*of_state.findings(state, time.time()), *lost.findings(state), *web.findings(state)]
         members = [member.pid for engine in state.engines for member in engine.members]

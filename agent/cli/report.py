@@ -131,7 +131,10 @@ def report(  # noqa: PLR0917 - each is an option
 
 def _format(form: str | None, out: Path | None) -> str:
     if form is None:
-        return FORMATS.get(out.suffix.lower(), "html") if out is not None else "html"
+        ending = out.suffix.lower() if out is not None else ""
+        if ending and ending not in FORMATS:
+            raise ConfigError(f"--out: {str(out)!r}: ends in neither .html nor .md; say which it is with --format")
+        return FORMATS.get(ending, "html")
     if form not in FORMATS.values():
         raise ConfigError(f"--format: {form!r}: must be html or markdown")
     return form

@@ -25,8 +25,15 @@ def configuration(file: Path | None) -> tuple[Finding, AgentConfig | None]:
     return ok("configuration", told), config
 
 
-def link(socket: Path, key: Path) -> Iterator[Finding]:
-    """Yield what of the link's files is not as an engine of this user needs it."""
+def link(socket: Path, key: Path, heard: str = "") -> Iterator[Finding]:
+    """Yield what of the link's files is not as an engine of this user needs it.
+
+    ``heard``: the socket where the agent that answers says that it listens, empty where none answers.
+    """
+    if heard and Path(heard).resolve() != socket.resolve():
+        mend = f"give doctor the agent's own --config; an engine finds that one by KVTIDE_SOCKET={heard}"
+        yield warn("socket", f"the agent listens at {heard}, not at {socket}", mend)
+        return
     try:
         mode = socket.stat().st_mode
     except PermissionError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -9,29 +11,35 @@ from typing import NamedTuple
 import psutil
 
 from agent.doctor.findings import Finding, bad, note, warn
+from agent.units import human_seconds
 
+STARTING_SECONDS = 180.0  # so long may an engine load before its hooks are there
 DISABLE, PLUGINS, PLUGIN = "KVTIDE_DISABLE", "VLLM_PLUGINS", "kvtide"
 
 
 class Process(NamedTuple):
-    """A process as this host shows it. ``environ``: None where it may not be read."""
+    """A process as this host shows it. ``environ``: None where it may not be read; ``age``: in seconds."""
 
     pid: int
     parent: int
     command: tuple[str, ...]
     environ: Mapping[str, str] | None
+    age: float = math.inf
 
 
 def running() -> Iterator[Process]:
     """Yield this host's processes; one that ends meanwhile, or may not be looked at, is left out."""
-    for each in psutil.process_iter(["ppid", "cmdline"]):
+    now = time.time()
+    for each in psutil.process_iter(["ppid", "cmdline", "create_time"]):
         try:
             environ = each.environ()
         except psutil.Error:
             environ = None
         command = each.info["cmdline"]
         if command:
-            yield Process(each.pid, each.info["ppid"] or 0, tuple(command), environ)
+            began = each.info["create_time"]
+            age = math.inf if began is None else now - began
+            yield Process(each.pid, each.info["ppid"] or 0, tuple(command), environ, age)
 
 
 def findings(processes: Iterable[Process], known: frozenset[int]) -> Iterator[Finding]:
@@ -73,6 +81,9 @@ def _unheard(process: Process) -> Finding:
     if not any(prefix.glob("lib/python3*/site-packages/kvtide-*.dist-info")):
         text = f"kvtide is not installed beside it, in {prefix}"
         return bad(check, text, f"{prefix}/bin/python -m pip install kvtide, then restart it")
+    if process.age < STARTING_SECONDS:
+        text = f"started {human_seconds(max(process.age, 0.0))} ago, and no agent hears of it yet"
+        return note(check, text, "vLLM takes a while to load: look again in a minute or two")
     why = "it was started before that, or finds another socket or key"
     text = f"kvtide is installed in {prefix}, but no agent hears of it: {why}"
     return bad(check, text, "restart it; compare KVTIDE_SOCKET with the agent's link.socket")

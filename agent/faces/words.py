@@ -9,9 +9,14 @@ WITHOUT_HOOKS = "No engine with hooks is connected."
 
 
 def nobody(state: AgentState) -> list[str]:
-    """Say that no engine is connected, and how one is; no advice where engines are read through their own pages."""
+    """Say that no engine is connected, and how one is; no advice where engines are read through their own pages.
+
+    A recording names no socket: it is too late for advice there.
+    """
     if state.scrape is not None and state.scrape.engines:
         return [WITHOUT_HOOKS]
+    if not state.link.socket:
+        return ["No engine was connected."]
     return [f"No engine is connected at {state.link.socket}.", invitation(state)]
 
 

@@ -11,6 +11,7 @@ from agent.subject import Subject
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
     """One verdict that was confirmed. Times are Unix seconds; ``sentence``, ``remedy`` and ``evidence`` are the last.
+    ``first_sentence`` is that of when it was confirmed, or first more than a note.
 
     ``resolved_at``: None where it stood to the end, or ``ending`` says why nobody saw its end.
     """
@@ -22,6 +23,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     confirmed_at: float
     resolved_at: float | None
     ending: str
+    first_sentence: str
     sentence: str
     remedy: str
     evidence: dict[str, float]
@@ -38,6 +40,7 @@ def life_of(episode: Episode) -> Life:
         confirmed_at=episode.confirmed_at,
         resolved_at=episode.resolved_at,
         ending=episode.ending,
+        first_sentence=episode.told.sentence,
         sentence=last.sentence,
         remedy=last.remedy,
         evidence=last.evidence,

@@ -41,7 +41,7 @@ def _verdicts(incident: Incident) -> Iterator[Event]:
     for life in incident.replay.verdicts:
         about = f"{life.kind} on {life.subject}"
         yield Event(life.suspected_at, "note", f"{about}: suspected")
-        yield Event(life.confirmed_at, life.tier, f"{about}: confirmed. {life.sentence}")
+        yield Event(life.confirmed_at, life.tier, f"{about}: confirmed. {life.first_sentence}")
         if life.resolved_at is not None:
             yield Event(life.resolved_at, "good", f"{about}: resolved{f' ({life.ending})' if life.ending else ''}")
 

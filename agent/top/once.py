@@ -12,7 +12,7 @@ from agent.state import AgentState
 from agent.top.frame import head_line, page_of
 from agent.top.look import Look
 from agent.top.recording import Recording
-from agent.top.seen import Page, Room, Seen, Where
+from agent.top.seen import Page, Played, Room, Seen, Where
 from agent.top.text import Line
 
 
@@ -23,7 +23,8 @@ def last_of(path: Path) -> Seen:
     found = recording.at(recording.length)
     if found is None:
         raise BundleError(recording.problem or f"{path}: there is no state in it")
-    return Seen(str(path), *found)
+    end = recording.length
+    return Seen(str(path), *found, played=Played(end, end, speed=1.0, paused=True, loading=False))
 
 
 def of_state(source: str, state: AgentState) -> Seen:

@@ -34,7 +34,7 @@ tbody th{white-space:normal;overflow-wrap:anywhere;min-width:6rem}.named th{whit
 .tide .grid{stroke:#8886}.area-held{fill:#0072b2}.area-cached{fill:#56b4e9}.area-leak{fill:#d55e00}
 dt{font-size:.85rem;opacity:.75}dd{margin:0;font-variant-numeric:tabular-nums}
 @media(max-width:30rem){.lines div{display:block}.lines dt:empty{display:none}.tide{font-size:14px;overflow:visible}
-section{padding:.6rem .7rem}}
+section{padding:.6rem .7rem}th,td{padding:0 .35rem}}
 """
 _CLASSES = {BAD: "bad", "yellow": "warn", "dim": "quiet"}  # of the terminal's styles
 

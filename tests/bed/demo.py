@@ -161,11 +161,20 @@ def summary(story: Story, planted: Planted | None) -> tuple[RenderableType, bool
     return Group(Text("\nSummary", style="bold"), table), right
 
 
+def hint(agent: AgentProcess) -> str:
+    """Return what to type so that ``kvtide`` finds this agent, and not one on the usual port and socket."""
+    program = Path(sys.executable).with_name("kvtide")
+    return f"export KVTIDE_URL={agent.url} KVTIDE_SOCKET={agent.socket}; {program} top"
+
+
 def run(seconds: float, folder: Path, console: Console) -> bool:
     """Start everything, play, and end everything; return whether the agent was right."""
     story, leaks, planted, interrupted = Story(), folder / "leak", None, False
     with AgentProcess(folder) as agent:
         console.print(f"\\[kvtide] agent up; its page, for a browser while the demo runs: {agent.url}", highlight=False)
+        console.print(
+            f"\\[kvtide] in another terminal, for all commands: {hint(agent)}", highlight=False, soft_wrap=True
+        )
         # Who calls from this machine is believed when it says whose a request is.
         env = {**agent.engine_env(), **leak_env(leaks), "KVTIDE_TRUSTED_PROXIES": "127.0.0.0/8"}
         with EngineServer(folder / "engine.log", num_blocks=BLOCKS, env=env) as engine:

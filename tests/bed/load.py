@@ -130,7 +130,7 @@ async def _send(client: httpx2.AsyncClient, plan: LoadPlan, request: _Planned, r
     }
     headers = {plan.tenant_header: request.tenant}
     report.started += 1
-    received = 0
+    received, cut = 0, False
     try:
         async with client.stream("POST", "/v1/completions", json=body, headers=headers) as response:
             if not response.is_success:
@@ -141,16 +141,17 @@ async def _send(client: httpx2.AsyncClient, plan: LoadPlan, request: _Planned, r
                 received = max(received, _received(line))
                 if request.cut_after is not None and received >= request.cut_after:
                     report.aborted += 1
+                    cut = True
                     return
         report.completed += 1
     except (httpx2.HTTPError, ValueError) as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():  # the time is up, and the stream broke before it was told so
-            report.unfinished += 1
+            report.unfinished += not cut
             raise asyncio.CancelledError from error
         _fail(report, repr(error))
     except asyncio.CancelledError:
-        report.unfinished += 1
+        report.unfinished += not cut  # the time may be up while one that was cut is being closed
         raise
     finally:
         report.tokens += received

@@ -16,6 +16,7 @@ import pytest
 
 from agent.state import AgentState
 from engine_hooks import __version__
+from tests.unit.stub_server import Answer, StubServer
 from tests.unit.support import PATIENCE
 
 KVTIDE = Path(sys.executable).parent / "kvtide"
@@ -109,6 +110,18 @@ def test_status_without_an_agent() -> None:
         line = refused(1, "status", "--url", url)
     assert line.startswith(f"no agent answers at {url} (")
     assert line.endswith("; start it with: kvtide agent")
+
+
+def test_status_of_a_host_that_does_not_exist() -> None:
+    line = refused(1, "status", "--url", "http://kvtide.invalid:9477")
+    assert line.startswith("no agent answers at http://kvtide.invalid:9477: that host is not known here (")
+
+
+def test_status_over_tls_of_what_speaks_none() -> None:
+    with StubServer(lambda _: Answer({})) as server:
+        url = server.url.replace("http://", "https://")
+        line = refused(1, "status", "--url", url)
+    assert line == f"{url}: what answers there speaks no TLS; is it http:// and not https://?"
 
 
 def test_status_of_something_that_is_no_url() -> None:

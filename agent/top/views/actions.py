@@ -41,7 +41,7 @@ def page(state: AgentState, _seen: Seen, where: Where, room: Room) -> Page:
                 found.lines += explained(each, room.width)
     if state.actions.refused:
         found.lines.append(())
-        told = ", ".join(f"{each.lever}: {each.code} {count_of(each.count, 'time')}" for each in state.actions.refused)
+        told = ", ".join(f"{each.lever} {count_of(each.count, 'time')} ({each.code})" for each in state.actions.refused)
         found.lines += paragraph(f"Not done since the agent started: {told}", room.width, "dim")
     return found
 

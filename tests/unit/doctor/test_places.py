@@ -65,6 +65,13 @@ def test_hooks_that_are_installed_and_silent_have_a_reason(
     assert mend in found.mend
 
 
+def test_one_that_still_loads_need_not_be_restarted(python: str) -> None:
+    installed(python)
+    (found,) = processes.findings([serving(7, python)._replace(age=20.0)], frozenset())
+    assert (found.level, found.text) == ("note", "started 20 s ago, and no agent hears of it yet")
+    assert "restart" not in found.mend
+
+
 NO_SERVERS = [("python3", "train.py"), ("vim", "vllm"), ("grep", "vllm", "serve.log"), ("vllm", "bench")]
 
 
@@ -98,6 +105,14 @@ def test_a_socket_and_its_key(tmp_path: Path) -> None:
         assert [each.level for each in files.link(path, key)] == ["ok", "ok"]
         key.chmod(0o644)
         assert [each.mend for each in files.link(path, key)] == ["", f"chmod o= {key}"]
+
+
+def test_an_agent_that_listens_elsewhere_is_not_said_to_be_down(tmp_path: Path) -> None:
+    path, key = tmp_path / "agent.sock", tmp_path / "link.key"
+    (found,) = files.link(path, key, "/else/agent.sock")
+    assert (found.check, found.level) == ("socket", "warn")
+    assert found.text == f"the agent listens at /else/agent.sock, not at {path}"
+    assert "is the agent running" in next(files.link(path, key, str(path))).mend
 
 
 @contextmanager

@@ -50,6 +50,14 @@ def incident(tmp_path: Path) -> Incident:
     return gather(written(tmp_path / "a.kvtide", leaks(actions=actions), host="gpu1"))
 
 
+def test_the_course_says_what_was_known_at_each_time(incident: Incident) -> None:
+    (life,) = [life for life in incident.replay.verdicts if life.tier != "note"]
+    assert life.first_sentence != life.sentence
+    *_, course = text_of(incident).partition("## In its order")
+    assert life.first_sentence in course
+    assert life.sentence not in course
+
+
 def test_says_what_happened_and_that_it_is_over(incident: Incident) -> None:
     lead = words.summary(incident)
     assert lead[0].startswith("Since 22:14:5")

@@ -43,6 +43,7 @@ def test_several_recordings_make_a_review(bundle: Path, capsys: pytest.CaptureFi
     ("arguments", "code", "said"),
     [
         (["BUNDLE", "--format", "pdf"], 2, "--format: 'pdf': must be html or markdown"),
+        (["BUNDLE", "--out", "/x/night.pdf"], 2, "--out: '/x/night.pdf': ends in neither .html nor .md"),
         (["BUNDLE", "--hourly-price", "3"], 2, "--hourly-price: is for a review: add --range"),
         (["--range", "7d"], 2, "--range: needs a source"),
         (["BUNDLE", "--range", "yesterday"], 2, "--range: 'yesterday'"),

@@ -88,6 +88,8 @@ def test_a_bundle_in_a_pipe(run: Command, tmp_path: Path) -> None:
     once = run("top", "--once", "--replay", bundle)
     assert (once.returncode, once.stderr) == (0, "")
     assert "kv_orphan m confirmed since" in once.stdout
+    assert " REPLAY paused " in once.stdout.splitlines()[0]
+    assert "live" not in once.stdout.splitlines()[0]
     told = msgspec.json.decode(run("top", "--json", "--replay", bundle).stdout, type=AgentState)
     assert told.judgement is not None
     assert "kv_orphan" in [each.kind for each in told.judgement.verdicts]
