@@ -30,6 +30,7 @@ from agent.actions.orders import BUSY, Orders, Send
 from agent.actions.outside import Outside
 from agent.actions.own import OwnLevers, Prepares
 from agent.actions.planner import plans
+from agent.actions.room import Room
 from agent.actions.safety import OF_ONE_LEVER, refusal_of
 from agent.actions.silent import Silent
 from agent.actions.tasks import Tasks, Work
@@ -89,6 +90,7 @@ class Actions:
         self._leases = Leases(self.book, self.orders, self._end)
         self._follow = Follow(self.memory)
         self._silent = Silent()
+        self._room = Room()
         self._opened = False
         self._opening = False
         self._next_open = 0.0
@@ -126,7 +128,8 @@ class Actions:
         self.looked_at = state
         if state.judgement is None:
             return
-        self.memory.take(state.judgement, state.monotonic)
+        judgement = self._room.take(state.judgement, state, self.policy, self.book.recent())
+        self.memory.take(judgement, state.monotonic)
         self._hurry = self._wants_to_hurry(state.judgement)
         if not self._opened:
             return
@@ -134,7 +137,7 @@ class Actions:
         for found in self._follow.measured(self.book.recent(), state):
             self._measured(found)
         self._take_back(state)
-        self._act(state, state.judgement)
+        self._act(state, judgement)
 
     @property
     def hurry(self) -> bool:
@@ -295,6 +298,8 @@ class Actions:
         undos = [each.undo for each in self.outside.said(self.clock()).orders if each.undo is not None]
         said = (self.policy, self.off, self.vetoes)
         for action, why in self._follow.unwanted(in_force, *said, now=self.wall(), undos=undos):
+            self._end(action, "undone", why)
+        for action, why in self._room.back(in_force, state, self.policy):
             self._end(action, "undone", why)
         for action in self._follow.calm(in_force, self.policy, state.monotonic):
             arguments = milder(action, state, self.policy)

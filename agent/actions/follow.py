@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agent.actions.executor import MINE
 from agent.actions.fleet import FleetUndo
 from agent.actions.measure import measured
-from agent.actions.memory import Memory
+from agent.actions.memory import OFFERS, Memory
 from agent.actions.types import Action, Verified
 from agent.actions.vetoes import Veto, vetoed
 from agent.actions.watching import moved, verified
@@ -90,9 +90,11 @@ class Follow:
     def calm(self, in_force: tuple[Action, ...], policy: Policy, now: float) -> Iterator[Action]:
         """Yield the action of each calm engine whose next step of taking back is due: the latest first.
 
-        ``now``: monotonic seconds.
+        ``now``: monotonic seconds. What was done because it is calm stays.
         """
-        latest = {each.plan.subject.engine: each for each in in_force if each.by == MINE}
+        latest = {
+            each.plan.subject.engine: each for each in in_force if each.by == MINE and each.plan.kind not in OFFERS
+        }
         for engine, action in latest.items():
             if self._memory.calm_seconds(engine, now) < policy.actions.calm_seconds:
                 continue

@@ -120,6 +120,12 @@ def _tenant_requests(state: AgentState, subject: Subject) -> float | None:
     return None if own is None else own.running + own.waiting
 
 
+def _released(state: AgentState, subject: Subject) -> float | None:
+    engine = engine_of(state, subject)
+    row = engine.detail.compaction if engine and engine.detail else None
+    return None if row is None else row.released_bytes or 0
+
+
 def _slack(state: AgentState, subject: Subject) -> float | None:
     known = [each.slack_bytes for each in allocators_of(state, subject) if each.slack_bytes is not None]
     return max(known, default=None)
@@ -145,6 +151,7 @@ MEASURES: Mapping[str, Measure] = {
     "tenant_share_ratio": _tenant_share,
     "tenant_requests": _tenant_requests,
     "allocator_slack_bytes": _slack,
+    "released_kv_bytes": _released,
     "preempted_per_minute": _signal("preempted_per_minute"),
     "refused_per_minute": _signal("refused_per_minute"),
     "rebuild_evicted_ratio": _signal("rebuild_evicted_ratio"),

@@ -11,6 +11,10 @@ LOOK_SECONDS = 0.75  # looks that come sooner, because something happened, are n
 
 Key = tuple[str, Subject]
 
+# What asks for a smaller pool (see agent.actions.room): nothing is wrong, so there is nothing to calm down from.
+IDLE, NEIGHBOUR = "kv_idle", "neighbour_short"
+OFFERS = frozenset({IDLE, NEIGHBOUR})
+
 
 def standing(judgement: Judgement) -> Iterator[Verdict]:
     """Yield the verdicts that ask for something: confirmed, in sight, and more than a note."""
@@ -42,7 +46,8 @@ class Memory:
         for verdict in standing(judgement):
             number, at = self._breaches.get(key_of(verdict), (0, float("-inf")))
             found[key_of(verdict)] = (number + 1, now) if now - at >= LOOK_SECONDS else (number, at)
-            self._disturbed[verdict.subject.engine] = now
+            if verdict.kind not in OFFERS:
+                self._disturbed[verdict.subject.engine] = now
         self._breaches = found
         self._in_vain = {key: rungs for key, rungs in self._in_vain.items() if key in found}
 

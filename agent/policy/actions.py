@@ -43,6 +43,7 @@ Rung = Literal[
     "hold_hot",
     "reclaim_orphans",
     "trim",
+    "compact",
     "end_zombies",
     "shed",
     "preempt",
@@ -50,7 +51,7 @@ Rung = Literal[
     "restart",
     "restart_silent",
 ]
-OptIn = Literal["reclaim_delayed", "sleep", "restart", "restart_silent"]
+OptIn = Literal["compact", "reclaim_delayed", "sleep", "restart", "restart_silent"]
 LEVERS: tuple[str, ...] = get_args(Lever)
 RUNGS: tuple[Rung, ...] = get_args(Rung)
 SILENT_RUNG: Rung = "restart_silent"

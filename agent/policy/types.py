@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from agent.policy.actions import ActionsPolicy
 from agent.policy.admission import AdmissionPolicy
+from agent.policy.compaction import CompactionPolicy
 from agent.policy.profiles import with_overrides
 from agent.policy.section import Section
 
@@ -187,6 +188,7 @@ class Policy(Section):
     score: ScorePolicy = ScorePolicy()
     actions: ActionsPolicy = ActionsPolicy()
     admission: AdmissionPolicy = AdmissionPolicy()
+    compaction: CompactionPolicy = CompactionPolicy()
     fp8_factor: float = Field(0.85, gt=0, le=1, description="times each threshold of use with FP8 KV or weights")
 
     @model_validator(mode="before")

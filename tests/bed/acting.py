@@ -27,7 +27,8 @@ from tests.bed.load import LoadPlan, LoadReport, Tenant, run_load
 
 BLOCKS = 300
 LEVERS = (
-    "watermark,active_cap,batch_tokens,evict_idle,hold_hot,reclaim_orphans,preempt,pause,enforce_admission,admission"
+    "watermark,active_cap,batch_tokens,evict_idle,hold_hot,reclaim_orphans,compact,preempt,pause,enforce_admission,"
+    "admission"
 )
 PATIENCE_SECONDS = 120.0
 

@@ -17,6 +17,7 @@ NOT_LISTED = "KVTIDE_LEVERS"  # what the reason of a lever names that is there a
 TWO_EVIDENCES = frozenset({"preempt", "restart"})
 MISSING = "engine_missing"
 EXACT = frozenset({"reclaim_orphans"})
+GIVING = frozenset({"compact"})  # neighbours get memory, and lose none
 # Verdicts by what they are drawn from: two of one family are one piece of evidence.
 FAMILIES: Mapping[str, str] = {
     "kv_pressure": "pool",
@@ -100,7 +101,7 @@ def families(state: AgentState, engine: str, *, silent: bool = False) -> frozens
 
 def shared_gpu(question: Question) -> Refusal | None:
     """Neighbours on the GPU are not ours to hit."""
-    if question.policy.actions.shared_gpu or question.engine is None:
+    if question.policy.actions.shared_gpu or question.engine is None or question.plan.lever in GIVING:
         return None
     gpu = neighbours(question.state, question.engine)
     return refuse("shared_gpu", f"others use GPU {gpu}, too (actions.shared_gpu)") if gpu else None

@@ -9,6 +9,7 @@ from agent.actions.rules.base import Case as Case
 from agent.actions.rules.base import Rule as Rule
 from agent.actions.rules.base import of_silent as of_silent
 from agent.actions.rules.cache import EvictIdle, HoldHot
+from agent.actions.rules.compaction import Compact
 from agent.actions.rules.drastic import Preempt, Restart, RestartSilent
 from agent.actions.rules.reclaim import EndZombies, ReclaimDelayed, ReclaimOrphans, Trim
 from agent.actions.rules.throttle import ActiveCap, BatchTokens, Watermark
@@ -24,6 +25,7 @@ _ALL: tuple[Rule, ...] = (
     HoldHot(),
     ReclaimOrphans(),
     Trim(),
+    Compact(),
     EndZombies(),
     Shed(),
     Preempt(),

@@ -26,7 +26,7 @@ from tests.unit.details import make_detail
 from tests.unit.node_builders import make_waterfall
 
 NOW = 1_700_001_000.0
-ALL = ("watermark", "active_cap", "reclaim_orphans", "preempt", "trim", "restart", "reclaim_delayed")
+ALL = ("watermark", "active_cap", "reclaim_orphans", "preempt", "trim", "compact", "restart", "reclaim_delayed")
 
 
 def plan(lever: str = "watermark", **changes: Any) -> Plan:
@@ -192,6 +192,13 @@ CASES: dict[str, tuple[Callable[[], Question], str]] = {
         "",
     ),
     "alone": (lambda: question(state=state(signals=OURS, engine=WORKER)), ""),
+    "what gives neighbours memory": (
+        lambda: question(
+            plan=plan("compact"), policy=policy(opt_in=["compact"]), state=state(signals=FOREIGN, engine=WORKER)
+        ),
+        "",
+    ),
+    "compacting without its opt-in": (lambda: question(plan=plan("compact")), "observe"),
     "no target": (lambda: question(plan=plan(targets=())), "unsupported"),
     "another's successor": (lambda: question(plan=plan(targets=("i0",))), "unsupported"),
     "no such lever": (lambda: question(plan=plan("hold_hot")), "unsupported"),
@@ -253,7 +260,7 @@ def test_a_person_is_kept_only_from_what_harms(name: str) -> None:
 
 @pytest.mark.parametrize("lever", ["trim", "compact", "reset_prefix", "sleep", "restart"])
 def test_compaction_and_other_heavy_levers_wait_for_off_peak_times(lever: str) -> None:
-    chosen = night(opt_in=["sleep", "restart"])
+    chosen = night(opt_in=["compact", "sleep", "restart"])
     by_day = refusal_of(question(plan=plan(lever), policy=chosen))
     assert by_day is not None
     assert by_day.code == "window"
