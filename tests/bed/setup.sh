@@ -81,10 +81,13 @@ apt_unpack() {
 # Lays packages of Debian's next release under build/, beside the others. Its list is kept apart from the machine's, so
 # that nothing installed can be upgraded by it. Where it can't be had, the tests that need it say so and are skipped.
 newer_unpack() {
-    local home=$PWD/$UNPACKED/newer.apt new=$PWD/$UNPACKED/newer.new package
+    local home=$PWD/$UNPACKED/newer.apt new=$PWD/$UNPACKED/newer.new package mirror
+    # shellcheck disable=SC2016 # apt-get's own variable
+    mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/\?$' | sort -u | head -n 1)
+    [[ -n $mirror ]] || return
     rm -rf "$home" "$new"
     mkdir -p "$home/lists/partial" "$home/archives/partial" "$new"
-    echo "deb [signed-by=$DEBIAN_KEYS] http://deb.debian.org/debian testing main" >"$home/sources.list"
+    echo "deb [signed-by=$DEBIAN_KEYS] $mirror testing main" >"$home/sources.list"
     : >"$home/status"
     cat >"$home/apt.conf" <<CONF
 Dir::State "$home";
