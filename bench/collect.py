@@ -8,10 +8,8 @@ are scraped once a second, at the same time: what the machine does to one it doe
 from __future__ import annotations
 
 import http.client
-import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from bench.beside import engines
 from bench.neighbour import AbsentError, nvitop
 from bench.rows import Row, quantile
 from tests.bed import nvml
@@ -146,27 +145,13 @@ def _agent(folder: Path, script: Path, settings: str) -> Iterator[AgentProcess]:
 @contextmanager
 def _node(agent: AgentProcess, script: Path, *options: str) -> Iterator[None]:
     """Run the engines until the end of the block; all are live when it begins."""
-    command = [sys.executable, "-m", "tests.bed.node", "--engines", str(ENGINES), *options]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **agent.engine_env()},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as node:
-        assert node.stdin is not None
-        assert node.stdout is not None
-        try:
-            _play(script, json.loads(node.stdout.readline()))
+    try:
+        with engines(agent, ENGINES, *options, seconds=START_SECONDS) as told:
+            _play(script, told)
             agent.wait(lambda: _all_there(agent.state()), START_SECONDS)
             yield
-        finally:
-            node.stdin.close()
-            node.wait(START_SECONDS)
-            _play(script, {})
+    finally:
+        _play(script, {})
     agent.wait(lambda: not agent.engines(), START_SECONDS)
 
 

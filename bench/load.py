@@ -9,10 +9,7 @@ as `kvtide top` does. A time is from the request to the last byte.
 from __future__ import annotations
 
 import http.client
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -21,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from bench.beside import engines
 from bench.rows import Row, quantile
 from tests.bed.agent import AgentProcess
 
@@ -118,26 +116,10 @@ def _asked(url: str, seconds: float) -> tuple[list[Asking], list[Asking]]:
 def _node(agent: AgentProcess) -> Iterator[None]:
     """Run the engines until the end of the block; all are live when it begins, and have had tenants for a while."""
     tenants = str(TENANTS // ENGINES)
-    command = [sys.executable, "-m", "tests.bed.node", "--engines", str(ENGINES), "--tenants", tenants, "--busy"]
-    with subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **agent.engine_env()},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    ) as node:
-        try:
-            json.loads(node.stdout.readline() if node.stdout is not None else "null")
-            agent.wait(lambda: [each["phase"] for each in agent.engines()] == ["live"] * ENGINES, START_SECONDS)
-            time.sleep(WARM_UP_SECONDS)
-            yield
-        finally:
-            if node.stdin is not None:
-                node.stdin.close()
-            node.wait(START_SECONDS)
+    with engines(agent, ENGINES, "--tenants", tenants, "--busy", seconds=START_SECONDS):
+        agent.wait(lambda: [each["phase"] for each in agent.engines()] == ["live"] * ENGINES, START_SECONDS)
+        time.sleep(WARM_UP_SECONDS)
+        yield
 
 
 def _cpu_seconds(pid: int) -> float:
