@@ -18,7 +18,8 @@ from agent.state import AgentState
 from engine_hooks.levers.orders import ActionOrder, LeaseRow
 
 RENEWALS = 3.0  # in one lease: two may be lost
-SETTLE_SECONDS = 3.0  # a process tells of its leases with its reports
+# A process tells of its leases with its reports; one that has just come back may still have an order before it.
+SETTLE_SECONDS = 3.0
 HANDOVER_SECONDS = 10.0  # beyond the lease: an engine that has not come back by then has undone it, or is gone
 
 End = Callable[[Action, Phase, str], None]
@@ -32,6 +33,7 @@ class Leases:
         self._orders = orders
         self._end = end
         self._inherited: dict[str, float] = {}  # until when they are waited for
+        self._met: dict[str, float] = {}  # since when all processes of an inherited action are here
         self._renewed: dict[str, float] = {}
         self._missing: dict[str, int] = {}
 
@@ -88,7 +90,7 @@ class Leases:
             elif action.phase == "in_force":
                 self._check(action, known, now)
         kept = {each.id for each in live}
-        for memory in (self._inherited, self._renewed, self._missing):
+        for memory in (self._inherited, self._met, self._renewed, self._missing):
             for gone in [each for each in memory if each not in kept]:
                 del memory[gone]
 
@@ -109,17 +111,21 @@ class Leases:
     def _take_over(self, action: Action, known: dict[str, Process], now: float) -> None:
         here = [known[target] for target in action.plan.targets if target in known and known[target].up]
         late = now >= self._inherited[action.id]
-        if len(here) < len(action.plan.targets) and not late:
-            return
+        leases, supervised = [_lease(process, action.id) for process in here], action.plan.lever in SUPERVISED
+        if not late:
+            if len(here) < len(action.plan.targets):
+                return
+            unsettled = not supervised and not all(leases)
+            if unsettled and now - self._met.setdefault(action.id, now) < SETTLE_SECONDS:
+                return
         del self._inherited[action.id]
-        if action.plan.lever in SUPERVISED or not action.plan.targets:
+        if supervised or not action.plan.targets:
             why = "an agent before this one ended meanwhile: it is not done again"
             self._book.set(replace(action, verified="unknown"), "lost", why)
             return
         if action.plan.amends:
             self._close_change(action, known)
             return
-        leases = [_lease(process, action.id) for process in here]
         if here and len(here) == len(action.plan.targets) and all(leases):
             found = next(each for each in leases if each is not None)
             self._renewed[action.id] = float("-inf")  # at once: nobody has renewed it meanwhile

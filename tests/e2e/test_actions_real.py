@@ -144,6 +144,7 @@ def kill_amid(node: Node, lever: str) -> str:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not found and thread.is_alive() and time.monotonic() < deadline:
             found = [each.id for each in node.journal()[0] if each.id not in known and each.phase == "sent"]
+        node.agent.state()  # it is written just before it is sent: a loop that has turned once more has sent it
         node.agent.kill()
     finally:
         os.kill(obeys, signal.SIGCONT)
@@ -166,7 +167,7 @@ def test_an_agent_killed_amid_each_lever_is_followed_or_all_of_it_ends(node: Nod
     began = time.monotonic()
     with node.acting("killed", PERSONS.format(lease=LEAST_LEASE_SECONDS)):
         # Leases must outlive the time without an agent, which on a busy machine is long.
-        lease = LEAST_LEASE_SECONDS + 4 * (time.monotonic() - began)
+        lease = LEAST_LEASE_SECONDS + 8 * (time.monotonic() - began)
         node.adopt(PERSONS.format(lease=lease))
         for lever in HELD:
             if lever == "preempt":
@@ -367,9 +368,10 @@ def test_a_tenant_is_held_back_by_a_person_and_by_the_agent_itself(node: Node) -
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "kvtide_concurrency")
             assert "acme" in refused.json()["error"]["message"]
             assert node.ask("globex").status_code == 200
-            assert "done" in node.kvtide("order", "admission", "tiny", "concurrency.acme=1")
+            lowered = node.order("admission", concurrency={"acme": 1})  # no command: the streams must outlast it
+            assert lowered["phase"] == "done", lowered
             assert node.ask("acme").status_code == 429
-            assert agent.engine()["running"] == 2  # what runs goes on
+            agent.wait(lambda: agent.engine()["running"] == 2, PATIENCE_SECONDS)  # what runs goes on
         (held,) = (each["id"] for each in actions_of(node).values() if each["phase"] == "in_force")
         node.kvtide("undo", held)
         assert node.ask("acme").status_code == 200
@@ -381,10 +383,12 @@ def test_a_tenant_is_held_back_by_a_person_and_by_the_agent_itself(node: Node) -
             assert (plan["lever"], plan["rung"], plan["subject"]["tenant"]) == ("admission", "quotas", "acme")
             assert plan["arguments"]["quotas"]["acme"] == int(QUOTA_RATIO * (BLOCKS - 1))
         assert all(error.startswith("429:") and "acme" in error and "kvtide_quota" in error for error in crowd.errors)
+        # What was cut counts until the server has seen that its client is gone.
+        agent.wait(lambda: node.ask("acme").status_code == 200, PATIENCE_SECONDS)  # small ones fit in
         refused = node.ask("acme", prompt=1500)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "kvtide_quota")
         assert "acme" in refused.json()["error"]["message"]
-        assert [node.ask("globex").status_code, node.ask("acme").status_code] == [200, 200]  # small ones fit in
+        assert node.ask("globex").status_code == 200
         node.kvtide("off", "the test is over")
         agent.wait(lambda: not own(), PATIENCE_SECONDS)
         assert node.ask("acme", prompt=1500).status_code == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -23,15 +24,20 @@ NOWHERE = Settings.from_environment({"KVTIDE_SOCKET": "/proc/none/agent.sock"})
 
 
 class Planter:
-    """Raises in ``share`` of the calls, from the moment that the engine is watched."""
+    """Raises in ``share`` of the calls of all functions, or of the one of this ``name``, once the engine is watched."""
 
     def __init__(self, seed: int) -> None:
         self.share = 0.0
+        self.name = ""
+        self.called: Counter[str] = Counter()
         self.raised: Counter[str] = Counter()
         self._draw = random.Random(seed)
 
     def at_random(self, name: str) -> None:
-        if self.share and self._draw.random() < self.share:
+        if not self.share:
+            return
+        self.called[name] += 1
+        if self.name in ("", name) and self._draw.random() < self.share:
             self.raised[name] += 1
             raise plugin.PlantedError(f"planted in {name}")
 
@@ -70,13 +76,37 @@ def test_every_step_is_the_same_while_hooks_raise(workload: Workload, planter: P
     assert len(planter.raised) > 5, planter.raised
 
 
-def raising(engine: EngineCore, reporter: EngineReporter, planter: Planter) -> Any:
+@pytest.mark.parametrize("planter", [1], indirect=True)
+def test_every_step_is_the_same_whichever_function_raises_each_time(planter: Planter) -> None:
+    """At random, a function that is called once in a while may never be drawn."""
+    workload = replace(next(each for each in WORKLOADS if each.name == "everything at once"), requests=12)
+    plain = Play(make_engine(workload, process=True), workload, 1, lambda: None)
+    names, done = [""], 0
+    while done < len(names):
+        planter.name = name = names[done]
+        engine = make_engine(workload, process=True)
+        reporter = core_hook.attach(engine, NOWHERE)
+        try:
+            # The first time all are only counted: which are called at all.
+            play = Play(engine, workload, 1, raising(engine, reporter, planter, 1.0 if name else 1e-12))
+        finally:
+            planter.share = 0.0
+            reporter.close()
+        assert first_difference(plain.steps, play.steps) is None, name
+        assert not name or planter.raised[name], name
+        if not name:
+            names += sorted(planter.called)
+        done += 1
+    assert done > 50, names
+
+
+def raising(engine: EngineCore, reporter: EngineReporter, planter: Planter, share: float = 0.03) -> Any:
     """Return what happens between steps: wake-ups and audits; everything may raise from the first on."""
 
     def look() -> None:
         planter.share = 0.0
         reporter._accounts.request_audit()
-        planter.share = 0.03
+        planter.share = share
         engine.input_queue.put_nowait((core_hook.WAKE_UP, None))
 
     return look

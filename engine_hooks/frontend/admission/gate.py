@@ -70,8 +70,9 @@ class Passage:
 
 class Gate:
     """``rules``: those in force; None while there are none. ``pool``: None until the engine has come up. ``table``:
-    None until rules have come once. ``why_not``: why no request is judged here; empty where they are. ``notes``:
-    whether rules may ever come, so that what is in flight without any is worth being noted.
+    None until rules have come once. ``why_not``: why no request comes by here; empty where they do. ``why_off``: tells
+    the last error of a gate that has raised too often. ``notes``: whether rules may ever come, so that what is in
+    flight without any is worth being noted.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Gate:
         self.pool: Pool | None = None
         self.served: frozenset[str] = frozenset()
         self.why_not = "no HTTP application of vLLM's has come up in this process"
+        self.why_off: Callable[[], str] = str
         self.table: Table | None = None
         self.on_close: Callable[[], None] | None = None
         self.ratio = TokenRatio()
@@ -231,6 +233,11 @@ class Gate:
             self.hygiene.note(tenant, *measure(text))
         elif isinstance(tokens, list):
             self.hygiene.note(tenant, *measure(tokens))
+
+    def unjudged(self) -> str:
+        """Return why no request is judged here; empty where they are."""
+        off = self.why_off()
+        return self.why_not or (f"it has raised too often: {off}" if off else "")
 
     def close(self) -> None:
         """Let everything in from now on, and leave the other servers' table."""

@@ -56,8 +56,8 @@ class Admission:
         return Done(effect, undo)
 
     def _checked(self, arguments: Arguments) -> Rules:
-        if self._gate.why_not:
-            raise RefusedError("unsupported", self._gate.why_not)
+        if why := self._gate.unjudged():
+            raise RefusedError("unsupported", why)
         rules = rules_of(arguments)
         reserved = int(sum(rules.reserved.values()))
         if reserved > self._pool.blocks:

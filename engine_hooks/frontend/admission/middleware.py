@@ -14,7 +14,6 @@ from engine_hooks.frontend.admission.answers import CLEANED, DECISION, messages
 from engine_hooks.frontend.admission.ask import OTHER_WORK, ROUTES
 from engine_hooks.frontend.admission.body import Body
 from engine_hooks.frontend.admission.gate import Gate, Passage
-from engine_hooks.frontend.admission.rules import Rules
 from engine_hooks.frontend.admission.sending_on import send_on
 from engine_hooks.frontend.admission.upstreams import Upstream
 from engine_hooks.frontend.identify import Claims
@@ -37,12 +36,13 @@ class AdmissionMiddleware:
         self._gate = gate
         self._guard = guard
         self._send_on = send_on
+        gate.why_off = lambda: guard.off.get(HOOK, "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request or connection."""
-        gate, rules = self._gate, self._gate.rules
+        """Serve one request or connection. All that is ours is called from here, behind a net of its own."""
+        gate, guard, rules = self._gate, self._guard, self._gate.rules
         idle = rules is None and not gate.notes
-        if idle or scope["type"] != "http" or scope["method"] != "POST" or HOOK in self._guard.off:
+        if idle or scope["type"] != "http" or scope["method"] != "POST" or HOOK in guard.off:
             await self._app(scope, receive, send)
             return
         path = route_of(scope)
@@ -51,84 +51,77 @@ class AdmissionMiddleware:
             return
         scope[_JUDGED_KEY] = True
         if rules is None:
-            await self._noted(scope, path, receive, send)
+            stack = contextlib.ExitStack()
+            guard.run(HOOK, lambda: stack.enter_context(gate.noting(path)))
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                guard.give_back(HOOK, stack.close)
             return
-        await self._judge(scope, path, rules, receive, send)
-
-    async def _noted(self, scope: Scope, path: str, receive: Receive, send: Send) -> None:
-        stack = contextlib.ExitStack()
-        self._guard.run(HOOK, lambda: stack.enter_context(self._gate.noting(path)))
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            try:  # not by the guard, as below
-                stack.close()
-            except Exception as error:
-                self._guard.note(HOOK, error)
-
-    async def _judge(self, scope: Scope, path: str, rules: Rules, receive: Receive, send: Send) -> None:
         body = Body(receive)
         passage = Passage(scope, path, rules, body, CLAIMS.get() or Claims())
+        answer = _Answer(passage, send, guard)
         try:
-            await self._guarded(self._gate.look, passage)
-            if passage.upstream is not None and passage.refusal is None:
-                if await self._sent_on(passage, passage.upstream, send):
-                    return
-                passage.notes.append("upstream_failed")
-            if passage.refusal is None:
-                await self._guarded(self._gate.take, passage)
-            if passage.refusal is not None:
-                answer = self._guard.run(HOOK, messages, passage.refusal, path)
-                if answer is not None:
-                    for message in answer:
-                        await send(message)
-                    return
-            await self._app(scope, body, _telling(passage, send, self._guard))
-        finally:
-            try:  # not by the guard: what was taken is given back even when the hook is off
-                self._gate.leave(passage)
+            try:
+                answered = await self._answered(passage, answer)
             except Exception as error:
+                if answer.failed:  # the client's connection, and no fault of ours
+                    raise
+                answered = answer.begun
+                guard.note(HOOK, error)
+            if not answered:
+                await self._app(scope, body, answer)
+        finally:
+            guard.give_back(HOOK, gate.leave, passage)
+
+    async def _answered(self, passage: Passage, answer: _Answer) -> bool:
+        """Judge a request; return whether the client has its answer: not from the application behind us."""
+        await self._gate.look(passage)
+        if passage.upstream is not None and passage.refusal is None:
+            try:
+                if await self._send_on(passage.upstream, passage, answer):
+                    return True
+            except Exception as error:
+                if answer.begun:
+                    raise
                 self._guard.note(HOOK, error)
+            passage.notes.append("upstream_failed")
+        if passage.refusal is None:
+            await self._gate.take(passage)
+        if passage.refusal is None:
+            return False
+        for message in messages(passage.refusal, passage.path):
+            await answer(message)
+        return True
 
-    async def _guarded(self, step: Callable[[Passage], Awaitable[None]], passage: Passage) -> None:
+
+class _Answer:
+    """The way back to the client; it adds what was decided to the headers. ``begun``: whether something was sent;
+    ``failed``: whether that raised.
+    """
+
+    def __init__(self, passage: Passage, send: Send, guard: Guard) -> None:
+        self._passage = passage
+        self._send = send
+        self._guard = guard
+        self.begun = self.failed = False
+
+    async def __call__(self, message: Any) -> None:
+        """Send one message: ours, the application's, or another server's."""
+        if message["type"] == "http.response.start" and self._passage.refusal is None:
+            message = self._guard.run(HOOK, _told, self._passage, message) or message
+        self.begun = True
         try:
-            await step(passage)
-        except Exception as error:
-            passage.refusal = passage.upstream = None
-            self._guard.note(HOOK, error)
-            if HOOK in self._guard.off:
-                self._gate.why_not = f"it has raised too often: {self._guard.off[HOOK]}"
-
-    async def _sent_on(self, passage: Passage, upstream: Upstream, send: Send) -> bool:
-        begun = False
-
-        async def sending(message: Any) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            return await self._send_on(upstream, passage, _telling(passage, sending, self._guard))
-        except Exception as error:
-            self._guard.note(HOOK, error)
-            return begun
+            await self._send(message)
+        except BaseException:
+            self.failed = True
+            raise
 
 
 def route_of(scope: Scope) -> str:
     """Return the path of a request below the application's own root."""
     path, root = str(scope["path"]), str(scope.get("root_path") or "").rstrip("/")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
-
-
-def _telling(passage: Passage, send: Send, guard: Guard) -> Send:
-    """Say in the answer's headers what was decided; everything else passes as it is."""
-
-    async def sending(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            message = guard.run(HOOK, _told, passage, message) or message
-        await send(message)
-
-    return sending
 
 
 def _told(passage: Passage, message: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agent.actions.executor import new_action
+from agent.actions.leases import SETTLE_SECONDS
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import policy, short
 from tests.unit.actions.test_safety import plan
@@ -29,10 +30,34 @@ async def test_an_intent_that_the_engine_has_not_is_lost_and_not_sent(make_rig: 
     action = new_action(plan(), "enforce", rig.unix, None)
     await rig.actions.book.intend(action, 5.0)  # and then it is killed
     await rig.restart()
-    await rig.seconds(2)
+    await rig.seconds(SETTLE_SECONDS + 2)
     (found,) = rig.done
     assert (found.id, found.phase) == (action.id, "lost")
     assert not rig.sent
+
+
+async def test_an_order_that_is_obeyed_a_moment_after_the_next_agent_came_is_taken_over(make_rig: MakeRig) -> None:
+    """The agent ends, and what it ordered is still on its way when the engine has found the next one."""
+    rig = await make_rig(policy(calm_seconds=1e6))
+    action = new_action(plan(arguments={"blocks": 7}), "enforce", rig.unix, None)
+    await rig.actions.book.intend(action, 5.0)
+    await rig.restart()
+    await rig.seconds(1)
+    assert [each.phase for each in rig.done] == ["intent"]
+    outcomes = await rig.actions.orders.ask(
+        "apply",
+        action=action.id,
+        lever="watermark",
+        targets=["i1"],
+        arguments={"blocks": 7},
+        lease_seconds=30.0,
+        seconds=5.0,
+    )
+    assert outcomes[0].code == "done"
+    await rig.seconds(1)
+    (found,) = rig.done
+    assert (found.phase, found.plan.arguments) == ("in_force", {"blocks": 7})
+    assert rig.processes[0].levers["watermark"].calls["apply"] == 1
 
 
 async def test_what_was_done_and_not_written_is_found_in_the_engine(make_rig: MakeRig) -> None:

@@ -15,6 +15,7 @@ from engine_hooks.frontend.admission.middleware import HOOK
 from engine_hooks.frontend.admission.table import Table
 from engine_hooks.guard import ERROR_LIMIT
 from engine_hooks.levers.base import RefusedError
+from tests.bed.leak_plugin import kvtide_test_raise
 from tests.unit.admission.asking import DECISION, Bed, completion, run, until
 
 
@@ -79,6 +80,72 @@ def test_an_answer_that_can_t_be_made_is_the_applications_own(
     assert run(lambda: bed.post(completion(10))).status == 200
     assert bed.guard.errors == {HOOK: 1}
     assert bed.held() == (0, 0, 0)
+
+
+class EachInTurn:
+    """Has every call of one function of the hooks raise. ``names``: all that were called."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.raises = ""
+        self.raised = 0
+
+    def at_random(self, name: str) -> None:
+        """What the plugin that plants calls at the beginning of each function."""
+        self.names.add(name)
+        if name == self.raises:
+            self.raised += 1
+            raise kvtide_test_raise.PlantedError(f"planted in {name}")
+
+
+@pytest.fixture
+def planter(monkeypatch: pytest.MonkeyPatch) -> EachInTurn:
+    """Whatever the front end's classes do may raise; nothing does yet."""
+    found = EachInTurn()
+    monkeypatch.setattr(kvtide_test_raise, "PACKAGES", ("frontend",))
+    wrap = kvtide_test_raise._wrap
+
+    def planting(owner: Any, name: str, function: Any, by: Any) -> None:
+        monkeypatch.setattr(owner, name, function)  # so that it is put back
+        wrap(owner, name, function, by)
+
+    monkeypatch.setattr(kvtide_test_raise, "_wrap", planting)
+    kvtide_test_raise._plant(found)  # type: ignore[arg-type]
+    return found
+
+
+RULES: dict[str, dict[str, object] | None] = {
+    "noting": None,
+    "take": {"default_quota": 50, "max_tokens": 8, "short_first": True, "clean": True, "rate": 100.0},
+    "look": {"shed": True},
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_whichever_function_raises_each_time_the_client_has_its_answer(rules: str, planter: EachInTurn) -> None:
+    def served(raises: str) -> Bed:
+        planter.raises, planter.raised = "", 0
+        bed = Bed()
+        bed.gate.notes = True
+        if (order := RULES[rules]) is not None:
+            bed.order(**order)
+        planter.raises = raises
+        for _ in range(ERROR_LIMIT + 2):
+            answer = run(lambda: bed.post(completion(10), headers=((b"x-tenant", b"acme"),)))
+            assert answer.status in ((200, 503) if rules == "look" else (200,)), raises
+            assert answer.messages[-1].get("more_body", False) is False
+        planter.raises = ""
+        return bed
+
+    served("")
+    called = sorted(planter.names)
+    assert f"{Gate.__module__}.Gate.{rules}" in called
+    for name in called:
+        bed = served(name)
+        if planter.raised:  # else it is called by the order alone
+            assert bed.guard.errors, name
+        if rules != "look":
+            assert run(lambda bed=bed: bed.post(completion(10))).status == 200
 
 
 def test_what_was_taken_before_the_gate_went_off_is_given_back() -> None:
