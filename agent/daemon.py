@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -71,6 +70,7 @@ class Agent:
         self._config = config
         self._notifier = Notifier()
         self._told_ready = False
+        self._line = "starting"
         self._web = Web(config.http.web_config_file)
         self._server: WebServer | None = None
         self._policy = LoadedPolicy(config.policy)
@@ -156,8 +156,10 @@ class Agent:
                 self._wake.clear()
                 self._tick()
                 self._notify()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), HURRY_SECONDS if self._actions.hurry else TICK_SECONDS)
+                # Not wait_for: each turn would make a task.
+                timer = loop.call_later(HURRY_SECONDS if self._actions.hurry else TICK_SECONDS, self._wake.set)
+                await self._wake.wait()
+                timer.cancel()
         finally:
             self._notifier.stopping()
             # First: load balancers go by what they have heard last.
@@ -238,6 +240,7 @@ class Agent:
             self._judge.failed("state", error)
             return
         self._judgement = self._judge.look(state)
+        self._line = status_line(state, self._judgement)
         self._tides.take(state, self._judgement)
         self._actions.take(replace(state, judgement=self._judgement))
         self._sleep.look(state, self._actions.book.live())
@@ -279,9 +282,7 @@ class Agent:
             if read or time.time() - self._started_at > SETTLED_SECONDS:
                 self._told_ready = True
                 self._notifier.ready()
-        self._notifier.turned(
-            self._not_ready or (status_line(state, self._judgement) if state is not None else "starting")
-        )
+        self._notifier.turned(self._not_ready or self._line)
 
     async def _reload_asked(self) -> str:
         return self._reload()
@@ -299,8 +300,11 @@ class Agent:
         self._actions.tick()
         if now >= self._next_readings:
             self._last_look = now
+            self._heal()
             self._look()
             self._next_readings = now + (HURRY_SECONDS if self._actions.hurry else READINGS_SECONDS)
+
+    def _heal(self) -> None:
         problem = self._link.heal()
         if problem != self._not_ready:
             self._not_ready = problem

@@ -1,26 +1,24 @@
-"""From a state to the bytes of /metrics, rendered once per state, and not for every state where many ask."""
+"""From a state to the bytes of /metrics, rendered once per state."""
 
 from __future__ import annotations
 
-import gzip
-import time
-from collections.abc import Callable
-from itertools import chain
+import zlib
+from collections.abc import Generator, Iterator
 
 from agent.state import AgentState
 from exporters.collectors import COLLECTORS, MOSTLY_BASE
 from exporters.text import Text
 
-SHARE = 0.05  # of a core that answers to scrapes may take over time
-AHEAD_SECONDS = 0.5  # of that core that may be taken at once: some fifty renderings of a large node
-OLDEST_SECONDS = 1.0  # a text is never older, whatever it costs
-
-Clock = Callable[[], float]
+PACKED_AT_ONCE = 1 << 15  # bytes: a quarter of a millisecond's work
+PACKED_ON = 8  # renderings: where somebody has asked for gzip, it is made with so many more, not when it is asked for
+_GZIP_BITS = 31  # zlib's word for gzip's header
 
 
 class Exposition:
-    """Caches the text of the last state, plain and compressed, so that many scrapers cost one rendering. ``detail``:
-    of the families that are on the second page.
+    """Keeps the text of the last state, plain and compressed, so that many scrapers cost one rendering. ``detail``: of
+    the families that are on the second page.
+
+    Rendering goes in steps; what is kept is always of one state, and changes with the last of them.
     """
 
     def __init__(self, *, detail: bool = False) -> None:
@@ -28,56 +26,43 @@ class Exposition:
         self._collectors = COLLECTORS if detail else MOSTLY_BASE
         self._state: AgentState | None = None
         self._plain = b""
-        self._gzip: bytes | None = None
+        self._packed: bytes | None = None
+        self._packs = 0  # so many more
 
     def render(self, state: AgentState, *, compressed: bool) -> bytes:
         """Return the exposition of ``state``."""
-        if state is not self._state:
-            # Not a generator around theirs: each sample would pass through one more frame.
-            text = self._text.of(chain.from_iterable(collect(state) for collect in self._collectors))
-            self._plain, self._gzip, self._state = text.encode(), None, state
+        for _ in self.steps(state, compressed=compressed):
+            pass
         return self.last(compressed=compressed)
+
+    def steps(self, state: AgentState, *, compressed: bool) -> Iterator[None]:
+        """Render ``state`` in pieces of a millisecond or two. One at a time: the next begins when this has ended."""
+        plain, packed = self._plain, self._packed
+        if state is not self._state:
+            text = yield from self._text.steps(collect(state) for collect in self._collectors)
+            plain, packed = text.encode(), None
+            yield
+        self._packs = PACKED_ON if compressed else max(0, self._packs - 1)
+        if packed is None and self._packs:
+            packed = yield from _packed(plain)
+        self._plain, self._packed, self._state = plain, packed, state
 
     def last(self, *, compressed: bool) -> bytes:
         """Return what was rendered last."""
         if not compressed:
             return self._plain
-        if self._gzip is None:
-            self._gzip = gzip.compress(self._plain, compresslevel=1)
-        return self._gzip
+        self._packs = PACKED_ON
+        if self._packed is None:
+            self._packed = zlib.compress(self._plain, level=1, wbits=_GZIP_BITS)
+        return self._packed
 
 
-class Page:
-    """What scrapers get: the state as it is when they ask.
-
-    Engines under load change it a hundred times a second. Who asks fifty times a second must not have it put together
-    and rendered as often: when the time for that is used up, the answer is the last one, a second old at the most.
-    """
-
-    def __init__(
-        self,
-        snapshot: Callable[[], AgentState],
-        *,
-        detail: bool = False,
-        clock: Clock = time.monotonic,
-        spent: Clock = time.thread_time,
-    ) -> None:
-        self._snapshot, self._clock, self._spent = snapshot, clock, spent
-        self._exposition = Exposition(detail=detail)
-        self._budget, self._counted = AHEAD_SECONDS, clock()
-        self._rendered: float | None = None
-
-    def get(self, *, compressed: bool) -> bytes:
-        """Return the bytes, gzip's where they are to be ``compressed``."""
-        now = self._clock()
-        self._budget = min(AHEAD_SECONDS, self._budget + SHARE * (now - self._counted))
-        self._counted = now
-        began = self._spent()
-        fresh = self._rendered is None or self._budget > 0 or now - self._rendered >= OLDEST_SECONDS
-        if fresh:
-            self._rendered = now
-            body = self._exposition.render(self._snapshot(), compressed=compressed)
-        else:
-            body = self._exposition.last(compressed=compressed)
-        self._budget -= self._spent() - began
-        return body
+def _packed(plain: bytes) -> Generator[None, None, bytes]:
+    """Compress in pieces; return the whole."""
+    packer = zlib.compressobj(level=1, wbits=_GZIP_BITS)
+    view, parts = memoryview(plain), []
+    for start in range(0, len(plain), PACKED_AT_ONCE):
+        parts.append(packer.compress(view[start : start + PACKED_AT_ONCE]))
+        yield
+    parts.append(packer.flush())
+    return b"".join(parts)

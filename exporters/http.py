@@ -21,8 +21,9 @@ from agent.state import AgentState
 from agent.tide import Tides
 from agent.web.state import KNOWN
 from exporters.encodings import takes_gzip
-from exporters.exposition import Page
+from exporters.exposition import Exposition
 from exporters.landing import page
+from exporters.pages import Page
 from exporters.readiness import Told, engine_routes
 from exporters.text import CONTENT_TYPE
 
@@ -49,18 +50,18 @@ def build_app(
     ``told`` says what a load balancer is to give an engine: without it no engine has pages of its own. ``tides``: the
     last half an hour of each engine.
     """
-    scraped, in_detail = Page(snapshot), Page(snapshot, detail=True)
+    scraped, in_detail = Page(snapshot, Exposition()), Page(snapshot, Exposition(detail=True))
     recording = asyncio.Lock()
 
     async def metrics(request: Request) -> Response:
-        return exposed(request, scraped)
+        return await exposed(request, scraped)
 
     async def metrics_in_detail(request: Request) -> Response:
-        return exposed(request, in_detail)
+        return await exposed(request, in_detail)
 
-    def exposed(request: Request, page_of: Page) -> Response:
+    async def exposed(request: Request, page_of: Page) -> Response:
         compressed = takes_gzip(request.headers.getlist("accept-encoding"))
-        body = page_of.get(compressed=compressed)
+        body = await page_of.get(compressed=compressed)
         headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if compressed else {})
         return Response(body, media_type=CONTENT_TYPE, headers=headers)
 

@@ -7,14 +7,15 @@ it makes of the same samples.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from engine_hooks.detail import Histogram
 from exporters.catalogue import CATALOGUE, Metric
 from exporters.collectors.base import Sample
 
+AT_ONCE = 256  # samples: a millisecond's work where they are histograms
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -30,17 +31,21 @@ class Text:
 
     def of(self, samples: Iterable[Sample]) -> str:
         """Return the exposition of ``samples``, families in the catalogue's order."""
-        by_metric: defaultdict[str, list[Sample]] = defaultdict(list)
-        detail = self._detail
-        for sample in samples:
-            metric = sample.metric
-            if metric.detail is detail:
-                by_metric[metric.name].append(sample)
+        steps = self.steps((samples,))
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return str(done.value)
+
+    def steps(self, groups: Iterable[Iterable[Sample]]) -> Generator[None, None, str]:
+        """The same of the samples of all ``groups``, in pieces of a millisecond or two at most: a batch, a family."""
+        by_metric = yield from self._by_metric(groups)
         for name in self._written.keys() - by_metric.keys():
             del self._written[name]
         texts: list[str] = []
         add = texts.append
-        for name, metric in _METRICS[detail].items():
+        for name, metric in _METRICS[self._detail].items():
             found = by_metric.get(name)
             if found is None:
                 continue
@@ -53,16 +58,32 @@ class Text:
                 elif series.value == value:
                     add(series.text)
                     continue
-                series.value = value
                 if isinstance(value, Histogram):
                     series.text = series.of_histogram(value)
                 else:
                     series.text = f"{series.lead}{float(value)}"
+                series.value = value
                 add(series.text)
             if len(written) > len(found):  # some have gone
                 self._written[name] = {sample.labels: written[sample.labels] for sample in found}
+            yield
         add("")
         return "\n".join(texts)
+
+    def _by_metric(self, groups: Iterable[Iterable[Sample]]) -> Generator[None, None, dict[str, list[Sample]]]:
+        """Return those of the samples that are on this page."""
+        by_metric: defaultdict[str, list[Sample]] = defaultdict(list)
+        detail = self._detail
+        for group in groups:
+            samples = iter(group)
+            # In batches, not one by one through a generator around theirs: that would cost a frame for each.
+            while batch := tuple(islice(samples, AT_ONCE)):
+                for sample in batch:
+                    metric = sample.metric
+                    if metric.detail is detail:
+                        by_metric[metric.name].append(sample)
+                yield
+        return by_metric
 
 
 class _Series:
@@ -107,8 +128,8 @@ def _bounds(bounds: tuple[float, ...]) -> tuple[str, ...]:
     return (*(str(float(bound)) for bound in bounds), "+Inf")
 
 
-@lru_cache(maxsize=4096)
 def _escaped(label: str) -> str:
+    # Not cached: it is asked once for each new series, and a cache would keep the names of thousands of gone engines.
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 

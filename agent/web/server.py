@@ -28,7 +28,7 @@ class QuietServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
         self._listener = listener
-        self._ending = asyncio.Event()
+        self._wake = asyncio.Event()
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve; ``sockets``: others than its own."""
@@ -37,14 +37,17 @@ class QuietServer(uvicorn.Server):
     def end(self) -> None:
         """Stop serving, in order."""
         self.should_exit = True
-        self._ending.set()
+        self._wake.set()
 
     async def main_loop(self) -> None:
         """Wait for the end; once a second, answers get a new date."""
+        loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
             self.look()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), SERVER_SECONDS)
+            timer = loop.call_later(SERVER_SECONDS, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+            self._wake.clear()
 
     def look(self) -> None:
         """Do what is due once a second."""
