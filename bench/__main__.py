@@ -32,6 +32,7 @@ NAMES = (
     "replay",
     "breach_to_lever",
     "compaction",
+    "prefix_order",
     "top",
     "breach_to_webhook",
 )

@@ -12,7 +12,11 @@ MOST_HELD, CYCLE_SECONDS, HOLD_MILLISECONDS = 100, 5.0, 300.0
 
 
 class EvictIdle:
-    """Idle sessions', duplicate and unreachable blocks go first, so that the others' stay."""
+    """Unreachable, duplicate, never hit and idle sessions' blocks go first, so that the others' stay.
+
+    From which age on a block was not hit for good the engine learns by itself: a fixed one would do harm where all come
+    back.
+    """
 
     rung: Rung = "evict_idle"
     kinds = frozenset({"eviction_storm", "kv_pressure"})

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine_hooks.core.levers.arguments import need
 from engine_hooks.core.levers.context import LeverContext
+from engine_hooks.core.levers.elastic import refuse_elastic
 from engine_hooks.levers.base import RefusedError
 
 # They only say who comes in, or in which order cached blocks are reused.
@@ -16,6 +17,7 @@ def check_engine(context: LeverContext) -> None:
     """Refuse, as unsupported, an engine on which blocks can't be moved, or whose accounts would not show it."""
     view, scheduler, engine = context.view, context.scheduler, context.engine
     accounts = context.accounts
+    refuse_elastic(view.pool)
     if not accounts.support.ok:
         raise RefusedError("unsupported", f"without exact accounts: {accounts.support.reason}")
     if len(view.groups) != 1 or view.others or type(view.groups[0]).__name__ != "FullAttentionManager":

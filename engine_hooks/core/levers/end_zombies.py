@@ -64,7 +64,7 @@ class EndZombies:
         seconds = number(arguments, "seconds", 5.0, 86_400.0, SILENT_SECONDS)
         most = whole(arguments, "requests", 1, MOST, MOST)
         if not self._watches:
-            raise RefusedError("nothing", "requests are watched only where KVTIDE_LEVERS lists this lever")
+            raise RefusedError("nothing", "requests are watched only where KVTIDE_LEVERS lists end_zombies")
         found = self._silence.longer_than(seconds, self._scheduler.running)
         if not found:
             raise RefusedError("nothing", f"no request that decodes has been without a token for {seconds:g} s")

@@ -1,4 +1,6 @@
-"""Who used a cached block last, when, and which block came before it: noted as requests give their blocks back.
+"""Who used a cached block last, when, whether it was ever found, and which block came before it.
+
+Noted as requests give their blocks back: a request that found a block has it in its table then.
 
 Kept only where the lever that reads it is allowed. One entry per block of the pool and no more; sessions are bounded.
 """
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine_hooks.core.levers.patch import Patch
+from engine_hooks.core.levers.reuse import Reuse
 from engine_hooks.core.marks import Marks, marks_of
 from engine_hooks.core.pins import Block
 from engine_hooks.core.view import SchedulerView
@@ -23,17 +26,21 @@ NO_HASH = b""  # of a block before another that is not cached: nothing is found 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """One request that gave its blocks back at ``at`` (monotonic seconds)."""
+    """One request that gave its blocks back at ``at`` (monotonic seconds). ``request``: the hash of its id, which is as
+    long as a client likes.
+    """
 
     marks: Marks
     at: float
+    request: int
 
 
 class Releases:
     """Filled by ``kv_cache_manager.free`` and ``pop_blocks_for_free``.
 
-    By block id: ``hashes`` under which it was cached when it was used last, and ``parents``, the hash of the block
-    before it; None where it is the first, or its kind of layers needs none.
+    By block id: ``hashes`` under which it was cached when it was used last, ``parents``, the hash of the block before
+    it (None where it is the first, or its kind of layers needs none), and ``hits``, 1 where since it was cached another
+    request than the one that filled it has given it back: exact for a free block, as all that found it are through.
     """
 
     HOOK = "releases"
@@ -45,6 +52,10 @@ class Releases:
         self._releases: list[Release | None] = [None] * size
         self.hashes: list[Any] = [None] * size
         self.parents: list[Any] = [None] * size
+        self.hits = bytearray(size)
+        self.reuse: Reuse | None = None
+        table = next(iter(view.managers), None)
+        self._hashed_tokens = int(getattr(view.scheduler, "hash_block_size", 0) or getattr(table, "block_size", 0))
         self._turns: OrderedDict[Marks, deque[Release]] = OrderedDict()
         for name in ("free", "pop_blocks_for_free"):
             if hasattr(manager, name):
@@ -63,14 +74,23 @@ class Releases:
         if max(number, other) < len(self._releases):
             for book in (self._releases, self.hashes, self.parents):
                 book[other], book[number] = book[number], None
+            self.hits[other] = self.hits[number]
 
     def _note(self, request: Any, *_: Any, **__: Any) -> None:
-        release = Release(marks_of(request), self._clock())
+        release = Release(marks_of(request), self._clock(), hash(request.request_id))
+        held = False
         for manager in self._view.managers:
             table = manager.req_to_blocks.get(request.request_id)
             if table:
+                held = True
                 self._note_table(table, release, chained=type(manager).__name__ == "FullAttentionManager")
-        if release.marks.session and request.is_finished():
+        if not request.is_finished():
+            return
+        if not release.marks.session:
+            if self.reuse is not None and self._hashed_tokens:
+                full = request.num_prompt_tokens // self._hashed_tokens if held else 0
+                self.reuse.note(release.marks.tenant, getattr(request, "block_hashes", ()), full, release.at)
+        else:
             turns = self._turns.pop(release.marks, None) or deque(maxlen=MAX_TURNS)
             turns.append(release)
             self._turns[release.marks] = turns
@@ -78,11 +98,15 @@ class Releases:
                 self._turns.popitem(last=False)
 
     def _note_table(self, table: list[Block], release: Release, *, chained: bool) -> None:
-        releases, hashes, parents = self._releases, self.hashes, self.parents
-        size, before = len(releases), None
+        releases, hashes, parents, hits = self._releases, self.hashes, self.parents, self.hits
+        size, before, request = len(releases), None, release.request
         for block in table:
             own = block.block_hash
             number = block.block_id
             if own is not None and number < size:
+                if hashes[number] is not own:  # the very object: the same prefix, computed anew, was not found
+                    hits[number] = 0
+                elif (last := releases[number]) is None or last.request != request:  # it comes twice if preempted
+                    hits[number] = 1
                 releases[number], hashes[number], parents[number] = release, own, before if chained else None
             before = NO_HASH if own is None else own
