@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import time
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,6 +23,7 @@ from engine_hooks.identity import Identity
 from engine_hooks.levers.desk import LeverDesk
 from engine_hooks.link import STARTING, AgentLink, LinkCallbacks
 from engine_hooks.members import FrontendRow, MemberReport, WorkerRow
+from engine_hooks.own_memory import OwnMemory, resident_bytes
 from engine_hooks.settings import Settings
 from engine_hooks.wire_types import MAX_HOOKS
 
@@ -35,8 +34,6 @@ logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handle
 
 PERIOD_SECONDS = 1.0
 _SLACK = 0.1  # the link ticks every quarter of a second
-_STATM = Path("/proc/self/statm")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MARK = "__kvtide_member__"
 
 Read = Callable[[], WorkerRow | FrontendRow | None]
@@ -67,6 +64,7 @@ class MemberLink:
         self._desk = desk
         self._fresh = True  # the agent has not heard of what happened before it came
         self._last: MemberReport | None = None
+        self._own = OwnMemory()
         self._guard = Guard()
         self._guards = (self._guard, *guards)
         self._next = 0.0
@@ -105,7 +103,7 @@ class MemberLink:
             return False
         last = self._last or MemberReport(monotonic=0.0, resident_bytes=None)
         # The process may have no second left: what was read last goes along, for a report stands for all.
-        changes = {"monotonic": time.monotonic(), "events": probe.events.recent(), "history": None}
+        changes = {"monotonic": time.monotonic(), "events": probe.events.recent(), "history": None, "memory": None}
         self._link.send(msgspec.structs.replace(last, **changes))
         return True
 
@@ -136,6 +134,7 @@ class MemberLink:
 
     def _connected(self) -> None:
         self._next = 0.0
+        self._own.again()
         self._fresh = True
 
     def _tick(self) -> MemberReport | None:
@@ -165,6 +164,7 @@ class MemberLink:
             in_force=self._desk.in_force() if self._desk is not None else (),
             errors=errors,
             off=off,
+            memory=self._guard.run("memory", self._own.fresh, now),
         )
         self._last = report
         return report
@@ -179,14 +179,6 @@ class MemberLink:
         fresh, self._fresh = self._fresh, False
         walked = allocator is not None and allocator.walk is not None
         return allocator, *probe.news(everything=fresh, again=walked)
-
-
-def resident_bytes() -> int | None:
-    """This process's memory in RAM, in bytes; None without /proc."""
-    try:
-        return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return None
 
 
 def call_after(owner: type, name: str, then: Callable[..., None]) -> None:

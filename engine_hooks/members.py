@@ -12,6 +12,7 @@ import msgspec
 
 from engine_hooks.allocator import MAX_EVENTS, AllocatorRow, HistoryRow, MemoryEvent
 from engine_hooks.levers.orders import MAX_LEVERS, LeaseRow
+from engine_hooks.own_memory import OwnMemoryRow
 from engine_hooks.wire_types import MAX_HOOKS, Message, Name, Text
 
 CORE, WORKER, FRONTEND, TORCH = "core", "worker", "frontend", "torch"
@@ -29,7 +30,8 @@ class WorkerRow(Message, frozen=True, kw_only=True):
     name for it, empty where there is none. ``kv_bytes``: storages of the KV cache, each counted once however many
     layers lie on it; ``kv_blocks``: blocks in them, the null block included. ``parameter_bytes``: weights and buffers.
     ``draft_bytes``: those of the draft model that the model does not share; ``lora_bytes``: slots for adapters.
-    ``encoder_cache_bytes`` is of now: None where the model has no encoder for other inputs than text.
+    ``encoder_cache_bytes`` is of now: None where the model has no encoder for other inputs than text. ``mps``: whether
+    the pipe of an MPS server was there for this process when it took its device; None where that is no CUDA device.
     """
 
     tensor_parallel_rank: Count
@@ -42,6 +44,7 @@ class WorkerRow(Message, frozen=True, kw_only=True):
     draft_bytes: Size | None = None
     lora_bytes: Size | None = None
     encoder_cache_bytes: Size | None = None
+    mps: bool | None = None
 
 
 class RefusedRow(Message, frozen=True, kw_only=True):
@@ -76,7 +79,7 @@ class MemberReport(Message, frozen=True, kw_only=True):
     that it shares with others included. ``allocator``: torch's, in a worker and in a process that called
     ``engine_hooks.torch.attach``; ``events`` and ``history``: only in reports that have something new of it.
     ``in_force``: what it has been ordered and is held to now. ``errors`` and ``off``: exceptions of our hooks in this
-    process by hook, and those that were switched off, with the reason.
+    process by hook, and those that were switched off, with the reason. ``memory``: each ten seconds, with its cgroup.
     """
 
     monotonic: float
@@ -89,3 +92,4 @@ class MemberReport(Message, frozen=True, kw_only=True):
     in_force: Annotated[tuple[LeaseRow, ...], msgspec.Meta(max_length=MAX_LEVERS)] = ()
     errors: Annotated[dict[Name, int], msgspec.Meta(max_length=MAX_HOOKS)] = msgspec.field(default_factory=dict)
     off: Annotated[dict[Name, Text], msgspec.Meta(max_length=MAX_HOOKS)] = msgspec.field(default_factory=dict)
+    memory: OwnMemoryRow | None = None

@@ -12,7 +12,7 @@ and counts unknown fields and kinds, so that either side can be newer. The conve
     engine -> Detail      once a second
     member -> MemberReport  once a second, and at once when an allocation fails: a worker or an API server has no
                             Report and no Detail
-    engine -> Heartbeat   from the side thread, while the engine's own thread is silent
+    engine -> Heartbeat   from the side thread, while the engine's own thread is silent, and with its memory each 10 s
     agent  -> SignedOrder
     engine -> OrderResult, or ActionResult for a lever; the latter also when a lease has run out
 """
@@ -29,6 +29,7 @@ import msgspec
 from engine_hooks.detail import Detail
 from engine_hooks.levers.orders import MAX_LEVERS, ActionOrder, ActionResult, LeaseRow, LeverRow
 from engine_hooks.members import MemberReport
+from engine_hooks.own_memory import OwnMemoryRow
 from engine_hooks.wire_types import MAX_HOOKS, Blocks, Message, Name, Text
 
 # Where the two meet unless told otherwise; the key lies beside the socket.
@@ -204,9 +205,12 @@ class Report(Message, frozen=True, kw_only=True):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """From the side thread: the process is alive although its engine thread has been silent so long."""
+    """From the side thread: the process is alive although its engine thread has been silent so long. ``memory``: now
+    and then, what the process has.
+    """
 
     silent_seconds: float
+    memory: OwnMemoryRow | None = None
 
 
 class Order(Message, frozen=True, kw_only=True):

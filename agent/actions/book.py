@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -22,7 +21,10 @@ from agent.policy.actions import Rung
 
 logger = logging.getLogger("kvtide.actions")
 
-MOST_ACTIONS = 512  # in memory; what has not ended is beside that
+# In memory, of what has ended. By its own the agent keeps its budget and its cooldowns: an order that somebody gives
+# must not push them out. Of orders nothing is needed but what is shown.
+MOST_OWN = 512
+MOST_ORDERED = 64
 SHOWN = 32
 MOST_VETOES = 64
 MOST_MARKS = 256
@@ -91,9 +93,11 @@ class Book:
 
     def _take(self, action: Action) -> None:
         self.actions[action.id] = action
-        ended = [each.id for each in self.actions.values() if each.phase not in LIVE_PHASES]
-        for old in islice(ended, max(0, len(ended) - MOST_ACTIONS)):
-            del self.actions[old]
+        ended = [each for each in self.actions.values() if each.phase not in LIVE_PHASES]
+        for own, most in ((True, MOST_OWN), (False, MOST_ORDERED)):
+            some = [each.id for each in ended if (each.by == "agent") is own]
+            for old in some[: max(0, len(some) - most)]:
+                del self.actions[old]
 
     # -- refusals ---------------------------------------------------------------------------------------------------
 

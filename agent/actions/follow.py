@@ -95,9 +95,11 @@ class Follow:
         latest = {
             each.plan.subject.engine: each for each in in_force if each.by == MINE and each.plan.kind not in OFFERS
         }
+        step = policy.actions.undo_step_seconds
+        self._stepped = {engine: at for engine, at in self._stepped.items() if now - at < step}
         for engine, action in latest.items():
             if self._memory.calm_seconds(engine, now) < policy.actions.calm_seconds:
                 continue
-            if now - self._stepped.get(engine, float("-inf")) >= policy.actions.undo_step_seconds:
+            if engine not in self._stepped:
                 self._stepped[engine] = now
                 yield action

@@ -24,6 +24,7 @@ from agent.actions.types import LIVE_PHASES, Action
 FILE = "actions.db"
 RECENT = 256  # actions that are read at the start
 TIDY_EVERY = 256  # writes
+CACHE_KIB = 256  # of the file's pages, in memory
 
 T = TypeVar("T")
 
@@ -142,6 +143,8 @@ class Journal:
         db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA journal_mode = WAL")
+            # Writes go to the file's end and nothing is read again: 2 MB of pages (SQLite's way) would come to be kept.
+            db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             prepare(db, self.path)
             tidy(db)
         except BaseException:

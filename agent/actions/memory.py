@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from agent.state import Judgement, Verdict
 from agent.subject import Subject
 
+MOST_ENGINES = 1024  # names come and go with engines, and what was asked for on one is of use while it is there
 LOOK_SECONDS = 0.75  # looks that come sooner, because something happened, are no further breach
 
 Key = tuple[str, Subject]
@@ -34,7 +35,7 @@ class Memory:
     def __init__(self) -> None:
         self._breaches: dict[Key, tuple[int, float]] = {}
         self._in_vain: dict[Key, dict[str, float]] = {}  # until when, by rung
-        self._disturbed: dict[str, float] = {}
+        self._disturbed: dict[str, float] = {}  # the one where nothing was asked for longest first
         self._began: float | None = None
         self._now = 0.0
 
@@ -47,7 +48,10 @@ class Memory:
             number, at = self._breaches.get(key_of(verdict), (0, float("-inf")))
             found[key_of(verdict)] = (number + 1, now) if now - at >= LOOK_SECONDS else (number, at)
             if verdict.kind not in OFFERS:
+                self._disturbed.pop(verdict.subject.engine, None)
                 self._disturbed[verdict.subject.engine] = now
+        while len(self._disturbed) > MOST_ENGINES:
+            del self._disturbed[next(iter(self._disturbed))]
         self._breaches = found
         self._in_vain = {key: rungs for key, rungs in self._in_vain.items() if key in found}
 

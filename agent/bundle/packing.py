@@ -17,6 +17,7 @@ from agent.bundle.errors import BundleError
 ZSTD, ZLIB = "zstd", "zlib"
 _LEVEL = {ZSTD: 1, ZLIB: 1}
 _WINDOW_BITS = 20  # 1 MiB: some states of a large node
+_FILLS = (1 << _WINDOW_BITS) + (1 << 18)  # bytes: the window, and the blocks behind it
 _MAX_WINDOW = 8 << 20  # bytes that a reader gives to a window
 _STEP = 1 << 16
 # zstd's object gives all that a piece holds at once, up to 128 KiB for each 4 bytes of it: so it gets small pieces.
@@ -71,7 +72,11 @@ class _ZstdPacker:
     def __init__(self) -> None:
         zstd = _zstandard()
         parameters = zstd.ZstdCompressionParameters.from_level(_LEVEL[ZSTD], window_log=_WINDOW_BITS)
-        self._stream = zstd.ZstdCompressor(compression_params=parameters).compressobj()
+        compressor = zstd.ZstdCompressor(compression_params=parameters)
+        # Its window is memory that comes to be in RAM as the stream fills it. A recorder's coarse file takes an hour
+        # to, and an agent that grows for so long looks like one that leaks: so it is filled once, with nothing.
+        compressor.compressobj().compress(bytes(_FILLS))
+        self._stream = compressor.compressobj()
         self._flush = zstd.COMPRESSOBJ_FLUSH_BLOCK
 
     def pack(self, data: bytes) -> bytes:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from engine_hooks.core.audit import Audit, Trace
-from engine_hooks.core.endings import ENDINGS, RUNNING, UNKNOWN, Ending, Endings
+from engine_hooks.core.endings import ENDINGS, RUNNING, UNKNOWN, Ending, Endings, key_of
 from engine_hooks.core.marks import Marks
 from engine_hooks.core.observers import Context
 from engine_hooks.detail import MAX_ROWS, OTHER, LeakRow
@@ -57,7 +57,7 @@ class Blame:
                 pool=pool,
                 tenant=(ending.marks if ending else _NOBODY).tenant,
                 session=self._endings.name_of(ending.marks.session) if ending and ending.marks.session else "",
-                request=self._endings.name_of(ending.request) if ending else "",
+                request=(ending.name or self._endings.name_of(ending.request)) if ending else "",
                 ending=ending.how if ending else UNKNOWN,
                 blocks=len(blocks),
                 references=sum(finding.excess[block] for block in blocks),
@@ -87,7 +87,7 @@ class Blame:
         """Look for ``missing`` blocks in what the tables held before; an owner that has ended is the likelier one."""
         for request_id, blocks in trace:
             for block in missing.intersection(blocks):
-                ending = self._endings.by_request.get(request_id)
+                ending = self._endings.by_request.get(key_of(request_id))
                 known = self._named.get(block)
                 if ending is not None and (known is None or known.how == RUNNING or known.at <= ending.at):
                     self._named[block] = ending

@@ -7,6 +7,7 @@ through the audit's traces.
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from engine_hooks.names import printable, short_hash
 MAX_REMEMBERED = 8192  # ended requests
 MAX_CAUGHT = 8192  # blocks
 CAUGHT_SECONDS = 600.0
+MAX_ID = 256  # characters: a client chooses the front of its request's id, and a front end may take megabytes of it
 
 PREEMPTED, RUNNING, UNKNOWN = "preempted", "running", "unknown"
 ENDINGS = (FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT, ABORTED_ENGINE, PREEMPTED, CONNECTOR_FAILURE, ERROR)
@@ -35,20 +37,30 @@ ENDINGS = (FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT, ABORTED_ENGINE, PREEMPTED
 class Ending:
     """The end of a request, or of one of its runs: whose it was, ``how`` (one of :data:`ENDINGS`), when (monotonic).
 
-    ``request``: its id as the scheduler knows it, which is not for people.
+    ``request``: its id as the scheduler knows it, which is not for people; of a very long one what :func:`key_of` makes
+    of it, and its ``name`` for people, which could not be made of that any more.
     """
 
     request: str
     marks: Marks
     how: str
     at: float
+    name: str = ""
+
+
+def key_of(request_id: str) -> str:
+    """Return what an ended request is remembered by: its id, unless thousands as long as that would be too much."""
+    if len(request_id) <= MAX_ID:
+        return request_id
+    digest = hashlib.blake2b(request_id.encode(errors="replace"), digest_size=16).hexdigest()
+    return f"{request_id[:MAX_ID]}~{digest}"
 
 
 class Endings:
     """Remembers how the last requests ended, and the blocks that did not come back with them.
 
-    ``by_request``: request id -> ending, the newest last. ``caught``: block id -> the ending at which it kept a
-    reference or lost one too many. Both are bounded; the oldest are forgotten.
+    ``by_request``: :func:`key_of` a request's id -> ending, the newest last. ``caught``: block id -> the ending at
+    which it kept a reference or lost one too many. Both are bounded; the oldest are forgotten.
     """
 
     HOOK = "endings"
@@ -74,8 +86,10 @@ class Endings:
 
     def _remember(self, request: Any, how: str, now: float) -> None:
         request_id = request.request_id
-        self.by_request.pop(request_id, None)
-        self.by_request[request_id] = Ending(request_id, self._marks_of(request), how, now)
+        key = key_of(request_id)
+        name = "" if key is request_id else self.name_of(request_id)
+        self.by_request.pop(key, None)
+        self.by_request[key] = Ending(key, self._marks_of(request), how, now, name)
         if len(self.by_request) > MAX_REMEMBERED:
             self.by_request.popitem(last=False)
 
@@ -83,7 +97,7 @@ class Endings:
         self._taps.later((self._remember,), request, PREEMPTED, self._clock())
 
     def _unreturned(self, request_id: str, blocks: tuple[int, ...]) -> None:
-        ending = self.by_request.get(request_id)
+        ending = self.by_request.get(key_of(request_id))
         if ending is None:
             return
         for block in blocks:

@@ -33,6 +33,7 @@ from engine_hooks.guard import Guard
 from engine_hooks.identity import Identity
 from engine_hooks.levers.desk import LeverDesk, build
 from engine_hooks.link import AgentLink, LinkCallbacks
+from engine_hooks.own_memory import OwnMemory
 from engine_hooks.settings import Settings
 from engine_hooks.wire_types import Message
 
@@ -82,6 +83,7 @@ class EngineReporter:
         self._pool_info = self._view.pool_info()
         self._at_rest = AtRest()
         self._desk = LeverDesk(self._identity.instance, {}, unsupported={}, allowed=(), guard=self._guard, clock=clock)
+        self._memory = OwnMemory()
         self._link = AgentLink(settings, LinkCallbacks(self._hello, self._order, self._tick, self._request_report))
 
     def start(self) -> None:
@@ -318,14 +320,19 @@ class EngineReporter:
         self._wake_engine()
 
     def _request_report(self) -> None:
+        self._memory.again()
         self._next_report = self._next_check = self._next_detail = self._due = 0.0
         self._wake_engine()
 
     def _tick(self) -> Message | None:
-        silent = time.monotonic() - self._last_report
+        now = time.monotonic()
+        silent = now - self._last_report
         if silent >= IDLE_PERIOD - 0.05 or self._link.hurry:
             self._wake_engine()
-        return wire.Heartbeat(silent_seconds=silent) if silent >= 2 * IDLE_PERIOD else None
+        memory = self._guard.run("memory", self._memory.fresh, now) if self._link.up else None
+        if memory is None and silent < 2 * IDLE_PERIOD:
+            return None
+        return wire.Heartbeat(silent_seconds=silent, memory=memory)
 
     def _wake_engine(self) -> None:
         # One sentinel at a time: an engine that is stuck in a step must not find hundreds of them.

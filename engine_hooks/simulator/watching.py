@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_hooks.core.reporter import EngineReporter
+from engine_hooks.own_memory import OwnMemory
 from engine_hooks.settings import Settings
 from engine_hooks.simulator.clock import VirtualClock
 from engine_hooks.simulator.core import SimulatedCore
@@ -18,6 +19,13 @@ from engine_hooks.wire import DEFAULT_SOCKET, KEY_NAME
 
 _hook: Any = importlib.import_module("engine_hooks.core.hook")
 _reporter: Any = importlib.import_module("engine_hooks.core.reporter")
+
+
+class NoMemory(OwnMemory):
+    """A simulated engine has none of its own: this process's is not its, and differs from run to run."""
+
+    def fresh(self, now: float) -> None:
+        """See :class:`OwnMemory`."""
 
 
 def watch(core: SimulatedCore, links: Links, clock: VirtualClock) -> PipeLink:
@@ -42,6 +50,7 @@ def watch(core: SimulatedCore, links: Links, clock: VirtualClock) -> PipeLink:
             """See :class:`EngineReporter`."""
             for accounts in (self._accounts.main, *self._accounts.others):
                 accounts._clock = working
+            self._memory = NoMemory()
             super().start()
 
     kept = _reporter.AgentLink, _hook.EngineReporter

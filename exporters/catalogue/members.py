@@ -34,8 +34,25 @@ MEMBER_RESIDENT_BYTES = Metric(
     "gauge",
     "bytes",
     _MEMBER,
-    "Memory of this process in RAM, pages that it shares with others included. A worker in its engine core's process "
-    "is that process.",
+    "Memory of this process in RAM, pages that it shares with others included, by its own word; role core: the engine "
+    "core's. A worker in its engine core's process is that process.",
+    detail=True,
+)
+MEMBER_CGROUP_BYTES = Metric(
+    "kvtide_member_cgroup_bytes",
+    "gauge",
+    "bytes",
+    _MEMBER,
+    "Memory that the cgroup (version 2) of this process uses, all processes in it, by the process's own word: an agent "
+    "that sees neither its pid nor its cgroup has this. What an agent sees itself: kvtide_cgroup_memory_current_bytes.",
+    detail=True,
+)
+MEMBER_CGROUP_LIMIT_BYTES = Metric(
+    "kvtide_member_cgroup_limit_bytes",
+    "gauge",
+    "bytes",
+    _MEMBER,
+    "The least memory limit over the cgroup of this process and those around it that it sees; absent without one.",
     detail=True,
 )
 MEMBER_REQUESTS = Metric(

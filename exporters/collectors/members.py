@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.state import AgentState
+from engine_hooks.own_memory import OwnMemoryRow
 from exporters import catalogue as c
 from exporters.collectors.base import Sample, known
 
@@ -15,12 +16,26 @@ def collect(state: AgentState) -> Iterator[Sample]:
     for engine in state.engines:
         yield from known(c.MEMBERS_EXPECTED, (engine.engine, "worker"), engine.workers_expected)
         yield from known(c.MEMBERS_EXPECTED, (engine.engine, "frontend"), engine.frontends_expected)
+        yield from _memory((engine.engine, "core", str(engine.rank)), engine.memory)
         for member in engine.members:
             labels = (engine.engine, member.role, str(member.rank))
             yield Sample(c.MEMBER_UP, labels, member.up)
             yield from known(c.MEMBER_RESIDENT_BYTES, labels, member.resident_bytes)
+            yield from _cgroup(labels, member.memory)
             if member.worker is not None:
                 yield from known(c.MEMBER_KV_BYTES, labels, member.worker.kv_bytes)
                 yield from known(c.MEMBER_PARAMETER_BYTES, labels, member.worker.parameter_bytes)
             if member.frontend is not None:
                 yield from known(c.MEMBER_REQUESTS, labels, member.frontend.requests)
+
+
+def _memory(labels: tuple[str, str, str], memory: OwnMemoryRow | None) -> Iterator[Sample]:
+    if memory is not None:
+        yield from known(c.MEMBER_RESIDENT_BYTES, labels, memory.resident_bytes)
+    yield from _cgroup(labels, memory)
+
+
+def _cgroup(labels: tuple[str, str, str], memory: OwnMemoryRow | None) -> Iterator[Sample]:
+    if memory is not None:
+        yield from known(c.MEMBER_CGROUP_BYTES, labels, memory.cgroup_bytes)
+        yield from known(c.MEMBER_CGROUP_LIMIT_BYTES, labels, memory.cgroup_limit_bytes)

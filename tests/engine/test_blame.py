@@ -9,6 +9,7 @@ from vllm.v1.request import RequestStatus
 
 from engine_hooks import wire
 from engine_hooks.core.blame import Blame
+from engine_hooks.core.endings import MAX_ID
 from engine_hooks.detail import Detail
 from engine_hooks.names import printable, short_hash
 from tests.bed.connectors import make_connector_scheduler, make_remote_request
@@ -214,6 +215,28 @@ def test_plain_ids_are_fit_for_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = wire.encode(Detail(monotonic=0.0, leaks=watched.look()))
     [row] = wire.decode(frame).leaks
     assert (row.request, row.tenant, row.blocks) == (printable(request.request_id), "acme", 1)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_very_long_id_is_not_kept_and_its_name_is_what_it_would_be(
+    plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client chooses the front of its request's id, and thousands of ended requests are remembered."""
+    scheduler = make_scheduler()
+    pool = scheduler.kv_cache_manager.block_pool
+    pool.free_blocks = lambda blocks: type(pool).free_blocks(pool, blocks)
+    watched: Watched[Blame] = Watched(scheduler, Blame, env={"KVTIDE_PLAIN_IDS": "1"} if plain else {})
+    request = marked(0)
+    request.request_id = "x" * 100_000
+    scheduler.add_request(request)
+    step(scheduler)
+    leak_on_next_free(watched, 1, monkeypatch=monkeypatch)
+    abort(watched, request.request_id)
+    watched.audit()
+    [row] = watched.look()
+    assert row.request == (printable if plain else short_hash)(request.request_id)
+    [(key, ending)] = watched.observer._endings.by_request.items()
+    assert len(key) == len(ending.request) <= MAX_ID + 33
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from agent.state import AgentState, EngineState, HookState, LinkState, MemberSta
 from agent.subject import Subject
 from agent.web.state import REASONS, HttpState
 from engine_hooks.members import FrontendRow, WorkerRow
+from engine_hooks.own_memory import OwnMemoryRow
 from engine_hooks.wire import Hello, HookReport, PoolInfo, PoolReport, Report, Support
 from tests.unit.allocators import make_allocator_state, make_failure
 from tests.unit.details import make_detail
@@ -163,6 +164,7 @@ def make_worker(**changes: Any) -> MemberState:
         "worker": row,
         "frontend": None,
         "allocator": make_allocator_state(),
+        "memory": OwnMemoryRow(resident_bytes=3000 * MIB, cgroup_bytes=5000 * MIB, cgroup_limit_bytes=8000 * MIB),
     }
     return MemberState(**values | changes)
 
@@ -211,6 +213,7 @@ def make_engine(**changes: Any) -> EngineState:
         "workers_expected": 2,
         "frontends_expected": 1,
         "members": (make_worker(), make_frontend()),
+        "memory": OwnMemoryRow(resident_bytes=900 * MIB, cgroup_bytes=5000 * MIB, cgroup_limit_bytes=8000 * MIB),
     }
     return EngineState(**values | changes)
 
@@ -235,6 +238,7 @@ def make_silent(**changes: Any) -> EngineState:
         "workers_expected": None,
         "frontends_expected": None,
         "members": (),
+        "memory": None,
     }
     return make_engine(**values | changes)
 
@@ -248,6 +252,7 @@ def make_link(**changes: Any) -> LinkState:
         "frames": 1234,
         "rejected_frames": {"oversize": 1, "malformed": 2},
         "refused_peers": {"uid": 3, "key": 4},
+        "folded_names": {"engine": 1, "tenant": 40},
     }
     return LinkState(**values | changes)
 

@@ -9,6 +9,7 @@ import pytest
 
 from agent.engines import EngineTable
 from agent.state import EngineState
+from engine_hooks.own_memory import OwnMemoryRow
 from engine_hooks.wire import Heartbeat, HookReport, Support
 from tests.unit.builders import MIB, make_hello, make_pool_report, make_report
 
@@ -119,6 +120,21 @@ def test_heartbeats_alone_say_that_the_engine_thread_hangs() -> None:
     assert (found.phase, found.reason) == ("silent", "its engine thread has finished no step for 3.5 s")
     table.report("i1", make_report(), 104.0)
     assert state(table, 104.0).phase == "live"
+
+
+def test_what_a_core_tells_of_its_memory_is_shown_while_it_tells_it() -> None:
+    table = started()
+    table.report("i1", make_report(), 100.0)
+    memory = OwnMemoryRow(resident_bytes=600, cgroup_bytes=900)
+    table.heartbeat("i1", Heartbeat(silent_seconds=0.1, memory=memory), 100.0)
+    table.heartbeat("i1", BEAT, 101.0)
+    table.report("i1", make_report(), 129.0)
+    assert state(table, 129.0).memory == memory
+    table.report("i1", make_report(), 131.0)
+    assert state(table, 131.0).memory is None
+    table.heartbeat("i1", Heartbeat(silent_seconds=0.1, memory=memory), 132.0)
+    table.disconnected("i1", 132.0)
+    assert state(table, 132.0).memory is None
 
 
 def test_an_engine_in_its_callers_loop_stays_live_on_heartbeats() -> None:

@@ -16,8 +16,9 @@ from engine_hooks.auth import Session
 from engine_hooks.frontend import member as frontend
 from engine_hooks.guard import ERROR_LIMIT, Guard, told
 from engine_hooks.identity import Identity
-from engine_hooks.member_link import MemberLink, attach, call_after, detach, member_of, resident_bytes
+from engine_hooks.member_link import MemberLink, attach, call_after, detach, member_of
 from engine_hooks.members import FrontendRow, MemberReport, WorkerRow
+from engine_hooks.own_memory import resident_bytes
 from engine_hooks.worker.memory import storage_bytes, tensors_in
 from tests.unit.support import Listener, Peer, eventually, settings_for
 
@@ -64,6 +65,10 @@ def test_it_says_who_it_is_and_what_it_holds(listener: Listener, settings: Any) 
     assert own is not None
     assert report.resident_bytes is not None
     assert own / 2 < report.resident_bytes < own * 2
+    assert report.memory is not None
+    assert report.memory.resident_bytes is not None
+    assert own / 2 < report.memory.resident_bytes < own * 2
+    assert hear(peer).memory is None  # each ten seconds
     detach(owner)
 
 
@@ -75,7 +80,9 @@ def test_it_comes_back_and_speaks_at_once(listener: Listener, settings: Any) -> 
     peer.sock.close()
     peer = listener.accept()
     peer.shake_hands()
-    assert hear(peer).monotonic > first.monotonic
+    second = hear(peer)
+    assert second.monotonic > first.monotonic
+    assert second.memory is not None  # there is somebody new to be told
     detach(owner)
 
 

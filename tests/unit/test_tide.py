@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import tracemalloc
 
 from msgspec.structs import replace
 from starlette.testclient import TestClient
@@ -35,6 +37,34 @@ def test_a_step_keeps_its_peak_and_half_an_hour_is_kept() -> None:
     assert max(each.held or 0.0 for each in moments) == 0.9
     assert moments[-1].at - moments[0].at <= SPAN_SECONDS
     assert {each.orphaned for each in moments} == {0.004}
+
+
+def test_what_is_not_known_is_not_a_zero_and_what_is_known_comes_back_as_it_was() -> None:
+    tides, judgement = Tides(), judged("m", use=None)
+    for step in range(2 * POINTS):
+        second = STEP_SECONDS * step
+        tides.take(moment(second, sound_engine(pool=None)) if step % 2 else at(second, step), judgement)
+    found = tides.of("m")
+    assert len(found) == POINTS
+    assert [each.at for each in found] == sorted(each.at for each in found)
+    assert {each.held is None for each in found} == {each.orphaned is None for each in found} == {True, False}
+    assert {type(each.waiting) for each in found} <= {int, type(None)}
+    assert {each.acceleration for each in found} == {make_engine_signals().acceleration}
+
+
+def test_an_engine_takes_no_more_room_after_half_an_hour_than_after_a_minute() -> None:
+    tides, judgement = Tides(), judged("m")
+    states = [at(STEP_SECONDS * step, step) for step in range(2 * POINTS)]
+    tides.take(states[0], judgement)
+    tracemalloc.start()
+    try:
+        for state in states[1:]:
+            tides.take(state, judgement)
+        gc.collect()
+        grown = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/agent/tide.py")])
+    finally:
+        tracemalloc.stop()
+    assert sum(each.size for each in grown.statistics("filename")) < 4096
 
 
 def test_an_engine_without_hooks_has_its_use_and_nothing_else() -> None:

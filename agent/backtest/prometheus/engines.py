@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from agent.backtest.prometheus.detail import detail_of
-from agent.backtest.prometheus.members import members_of
+from agent.backtest.prometheus.members import members_of, memory_of
 from agent.backtest.prometheus.moment import Moment
 from agent.state import EngineState, PoolState
-from engine_hooks.members import FRONTEND, WORKER
+from engine_hooks.members import CORE, FRONTEND, WORKER
 
 
 class Engines:
@@ -52,6 +52,7 @@ class Engines:
             "workers_expected": engine.count("kvtide_members_expected", role=WORKER),
             "frontends_expected": engine.count("kvtide_members_expected", role=FRONTEND),
             "members": members_of(engine),
+            "memory": memory_of(engine, role=CORE),
         }
         if up == 1:
             self._live_at[name] = at

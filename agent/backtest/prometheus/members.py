@@ -8,6 +8,7 @@ from agent.backtest.prometheus.moment import Moment
 from agent.state import AllocatorState, MemberState
 from engine_hooks.allocator import AllocatorRow, DeviceRow, PrivatePoolRow, SegmentsRow, TagRow, WalkRow
 from engine_hooks.members import WORKER, WorkerRow
+from engine_hooks.own_memory import OwnMemoryRow
 
 _CUDA = "cuda:"
 _YES_NO = {"true": True, "false": False}
@@ -25,6 +26,16 @@ def processes_of(rest: Moment) -> tuple[MemberState, ...]:
         _member(rest, role="torch", rank=0, up=row.value == 1, process=row.labels.get("process", ""))
         for row in rest.rows("kvtide_torch_process_up")
     )
+
+
+def memory_of(moment: Moment, **labels: str) -> OwnMemoryRow | None:
+    """Return what a process of an engine says of its own memory; None where it says nothing."""
+    resident, cgroup, limit = (
+        moment.count(f"kvtide_member_{what}_bytes", **labels) for what in ("resident", "cgroup", "cgroup_limit")
+    )
+    if resident is None and cgroup is None and limit is None:
+        return None
+    return OwnMemoryRow(resident_bytes=resident, cgroup_bytes=cgroup, cgroup_limit_bytes=limit)
 
 
 def _members(engine: Moment) -> Iterator[MemberState]:
@@ -53,6 +64,7 @@ def _member(moment: Moment, *, role: str, rank: int, up: bool, process: str) -> 
         frontend=None,
         allocator=_allocator(moment, labels) if up else None,
         process=process,
+        memory=None if process else memory_of(moment, **labels),
     )
 
 

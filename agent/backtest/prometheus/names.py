@@ -63,7 +63,8 @@ SUBJECTS: tuple[Subject, ...] = (
     ),
     Subject(
         "members",
-        "member_(up|kv_bytes|parameter_bytes|resident_bytes)|members_(expected|unjoined)|torch_process_(up|resident_bytes)|memory_failures_total",
+        "member_(up|kv_bytes|parameter_bytes|resident_bytes|cgroup_bytes|cgroup_limit_bytes)"
+        "|members_(expected|unjoined)|torch_process_(up|resident_bytes)|memory_failures_total",
     ),
     Subject(
         "allocator",

@@ -1,37 +1,71 @@
-"""A vLLM plugin that tells how much memory the hooks hold that they did not hold before, by Python's own tracing.
+"""A vLLM plugin that tells how much memory the hooks hold, and how much of it their books, by Python's own tracing.
 
-It is idle unless ``KVTIDE_TEST_MEMORY_DIR`` is set. A file ``begin`` in that directory starts the tracing in each
-process of the engine; from then on each writes ``<pid>.json`` now and then: the bytes that were allocated on lines of
-``engine_hooks`` since, and not freed. Tracing slows an engine down, so nothing that it does is to be timed.
+It is idle unless ``KVTIDE_TEST_MEMORY_DIR`` is set. Each process of the engine writes ``<pid>.json`` there now and
+then: ``bytes`` that were allocated on lines of ``engine_hooks`` since it was loaded, and not freed; ``books``: those of
+them that are in books which fill up to a bound (ended requests, evicted hashes, sessions at rest). Tracing slows an
+engine down, so nothing that it does is to be timed.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import sys
 import threading
 import time
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 VARIABLE = "KVTIDE_TEST_MEMORY_DIR"
-POLL_SECONDS = 1.0
 EVERY_SECONDS = 20.0
-OURS = tracemalloc.Filter(True, "*/engine_hooks/*")
+PART = "/engine_hooks/"
+OURS = tracemalloc.Filter(True, f"*{PART}*")
+# By class of engine_hooks: the attributes that are books.
+BOOKS = {"Endings": ("by_request", "caught"), "EvictedHashes": ("_young", "_old"), "SessionBook": ("_idle",)}
+
+
+def books() -> Iterator[Any]:
+    """Yield the books of this process."""
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind.__name__ in BOOKS and kind.__module__.startswith("engine_hooks."):
+            for name in BOOKS[kind.__name__]:
+                yield getattr(each, name)
+
+
+def held_in(roots: Iterator[Any]) -> int:
+    """Return the bytes of ``roots`` and of what is below them, as far as it was allocated on lines of the hooks."""
+    total, seen, left = 0, set(), list(roots)
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        trace = tracemalloc.get_object_traceback(each)
+        if trace is not None and PART in trace[0].filename:
+            total += sys.getsizeof(each)
+            if not isinstance(each, type):
+                left += gc.get_referents(each)
+    return total
+
+
+def _told() -> dict[str, Any]:
+    found = tracemalloc.take_snapshot().filter_traces([OURS]).statistics("lineno")
+    return {
+        "at": time.monotonic(),
+        "bytes": sum(each.size for each in found),
+        "books": held_in(books()),
+        "lines": {str(each.traceback): each.size for each in found[:10]},
+    }
 
 
 def _watch(directory: Path) -> None:
-    while not (directory / "begin").exists():
-        time.sleep(POLL_SECONDS)
-    tracemalloc.start(1)
     while True:
         time.sleep(EVERY_SECONDS)
-        found = tracemalloc.take_snapshot().filter_traces([OURS]).statistics("lineno")
-        told = {
-            "at": time.monotonic(),
-            "bytes": sum(each.size for each in found),
-            "lines": {str(each.traceback): each.size for each in found[:10]},
-        }
+        told = _told()
         partial = directory / f".{os.getpid()}"
         try:
             partial.write_text(json.dumps(told))
@@ -41,6 +75,8 @@ def _watch(directory: Path) -> None:
 
 
 def _start(directory: Path) -> None:
+    if not tracemalloc.is_tracing():
+        tracemalloc.start(1)
     threading.Thread(target=_watch, args=(directory,), name="kvtide-test-memory", daemon=True).start()
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agent.actions.errors import JournalError
 from agent.actions.executor import new_action
-from agent.actions.journal import FILE, Journal
+from agent.actions.journal import CACHE_KIB, FILE, Journal
 from agent.actions.journal_file import Refused, look_up, tidy
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import short
@@ -102,6 +102,15 @@ def test_two_agents_do_not_act_by_one_journal(tmp_path: Path) -> None:
     first.close()
     second.put(new_action(plan(), "enforce", NOW, None))
     second.close()
+
+
+def test_little_of_the_file_is_kept_in_memory(tmp_path: Path) -> None:
+    """SQLite would fill 2 MB with pages that nobody reads again, in an agent that has 80 MiB."""
+    journal = Journal(tmp_path)
+    journal.keep("a", b"1")
+    assert journal._db is not None
+    assert journal._db.execute("PRAGMA cache_size").fetchone() == (-CACHE_KIB,)
+    journal.close()
 
 
 def test_it_is_bounded_and_keeps_what_has_not_ended(tmp_path: Path) -> None:

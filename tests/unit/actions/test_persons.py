@@ -40,6 +40,23 @@ async def test_an_order_changes_what_is_in_force(make_rig: MakeRig) -> None:
     assert rig.done[0].plan.arguments == {"blocks": 120}
 
 
+async def test_orders_do_not_push_out_what_the_agent_has_done_itself(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own it keeps its budget and its cooldowns: a script that gives orders must not make it forget them."""
+    monkeypatch.setattr("agent.actions.book.MOST_ORDERED", 3)
+    rig = await make_rig()
+    await rig.seconds(1, short())
+    persons = Persons(rig.actions)
+    own = rig.done[0].id
+    await persons.undo(own, by="ann")
+    for blocks in range(1, 8):
+        action = await persons.order("watermark", "m", {"blocks": blocks}, by="ann")
+        await persons.undo(action.id, by="ann")
+    assert [each.by for each in rig.done] == ["agent", "ann", "ann", "ann"]
+    assert rig.done[0].id == own
+
+
 async def test_attempts_change_nothing(make_rig: MakeRig) -> None:
     rig = await make_rig()
     await rig.look()

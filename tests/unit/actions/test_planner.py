@@ -272,6 +272,16 @@ def test_looks_that_come_sooner_are_no_further_breach() -> None:
     assert memory.breaches("kv_pressure", "m") == 0
 
 
+def test_engines_that_come_and_go_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.actions.memory.MOST_ENGINES", 3)
+    memory = Memory()
+    for number in range(10):
+        subject = Subject(scope="engine", engine=f"e{number}")
+        memory.take(Judgement(at=0.0, verdicts=(short(subject=subject),)), float(number))
+    assert list(memory._disturbed) == ["e7", "e8", "e9"]
+    assert (memory.calm_seconds("e9", 12.0), memory.calm_seconds("e7", 12.0)) == (3.0, 5.0)
+
+
 def test_what_leaks_after_a_reclaim_is_no_fault_of_it() -> None:
     subject = Subject(scope="engine", engine="m")
 
