@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.bounded import bounded, bounded_report
 from agent.liveness import has_gone, period_of
-from agent.members import Core, Joined, MemberTable
+from agent.members import MEMORY_SECONDS, Core, Joined, MemberTable
+from agent.names import NodeNames, free_of
 from agent.oom.log import FailureLog
 from agent.state import EnginePhase, EngineState, HookState, MemberState, PoolState
 from agent.units import human_seconds
-from engine_hooks.detail import Detail
+from engine_hooks.detail import OTHER, Detail
 from engine_hooks.levers.orders import LeverRow
 from engine_hooks.members import CORE, FRONTEND, MemberReport
+from engine_hooks.own_memory import OwnMemoryRow
 from engine_hooks.wire import Heartbeat, Hello, PoolReport, Report
 
+logger = logging.getLogger("kvtide.agent")
+
+MAX_ENGINES = 256  # as many as there are connections: where there are more, somebody's has ended
 DETAIL_PERIOD = 2.0  # seconds between two details of an engine, at most while its steps are short
 
 NO_FRONTEND = "no Python API server is seen in front of it; enforce_admission of its core can refuse in its place"
@@ -24,12 +31,15 @@ NO_FRONTEND = "no Python API server is seen in front of it; enforce_admission of
 class _Engine:
     hello: Hello
     label: str
+    told_id: str
     pid: int
     heard: float
     link_up: bool = True
     reported: float | None = None
     report: Report | None = None
     detail: Detail | None = None
+    memory: OwnMemoryRow | None = None
+    memory_told: float = 0.0
 
     @property
     def period(self) -> float:
@@ -45,7 +55,8 @@ class EngineTable:
     def __init__(self, gone_after_periods: float) -> None:
         self._gone_after = gone_after_periods
         self._engines: dict[str, _Engine] = {}
-        self._members = MemberTable(gone_after_periods)
+        self._names = NodeNames()
+        self._members = MemberTable(gone_after_periods, self._names)
         self._asked, self._answer = (-1, 0.0), Joined({}, 0)
         self.failures = FailureLog()
         self.version = 0
@@ -62,34 +73,43 @@ class EngineTable:
         if known is not None:
             known.hello, known.pid, known.link_up, known.heard = hello, pid, True, now
             return
-        self._engines[hello.instance] = _Engine(hello, self._label(hello), pid, now)
+        if len(self._engines) >= MAX_ENGINES:
+            gone = min((engine.link_up, engine.heard, instance) for instance, engine in self._engines.items())
+            del self._engines[gone[2]]
+        label = self._label(hello, pid, now)
+        known_id = self._names.of(label).ids.admits(hello.engine_id, now)
+        self._engines[hello.instance] = _Engine(hello, label, hello.engine_id if known_id else OTHER, pid, now)
 
     def report(self, instance: str, report: Report, now: float) -> None:
         """An engine process reported."""
         self.version += 1
         engine = self._engines[instance]
-        engine.report, engine.reported, engine.heard = report, now, now
+        engine.report = bounded_report(report, self._names.of(engine.label), now)
+        engine.reported = engine.heard = now
 
     def detail(self, instance: str, detail: Detail, now: float) -> None:
         """An engine process told what it knows beyond its counters."""
         self.version += 1
         engine = self._engines[instance]
-        engine.detail, engine.heard = detail, now
+        engine.detail, engine.heard = bounded(detail, self._names.of(engine.label), now), now
 
     def member(self, instance: str, report: MemberReport, now: float) -> None:
         """A worker or an API server reported."""
         self.version += 1
-        self._members.report(instance, report, now)
+        self._members.report(instance, report, self._cores(), now)
         if report.events:
             who = self._members.who(instance, self._cores())
             if who is not None:
                 for event in report.events[: self._members.allowed(instance, len(report.events), now)]:
                     self.failures.add(who, event, now)
 
-    def heartbeat(self, instance: str, _heartbeat: Heartbeat, now: float) -> None:
-        """An engine process lives, but its engine thread is silent."""
+    def heartbeat(self, instance: str, heartbeat: Heartbeat, now: float) -> None:
+        """An engine process lives, but its engine thread is silent; or it tells its memory."""
         engine = self._engines[instance]
         engine.heard = now
+        if heartbeat.memory is not None:
+            self.version += 1
+            engine.memory, engine.memory_told = heartbeat.memory, now
 
     def disconnected(self, instance: str, now: float) -> None:
         """The link to an engine process ended."""
@@ -120,6 +140,10 @@ class EngineTable:
         """Return the PyTorch processes that belong to no engine."""
         return self._members.processes(now)
 
+    def folded_names(self) -> dict[str, int]:
+        """Return how many names of engines and of theirs were too many since the agent started, by kind."""
+        return self._names.refused()
+
     def _joined(self, now: float) -> Joined:
         asked = self.version, now
         if asked != self._asked:  # twice for each state
@@ -131,18 +155,22 @@ class EngineTable:
 
     # -- one engine ---------------------------------------------------------------------------------------
 
-    def _label(self, hello: Hello) -> str:
-        """The first free name. Lost engines of that name make room: their successors take their places."""
+    def _label(self, hello: Hello, pid: int, now: float) -> str:
+        """The first free name. Lost engines of that name make room: their successors take their places.
+
+        One that nobody has heard of while there are too many new ones is called ``other``: it is served all the same.
+        """
         name = _base_label(hello)
         for instance, engine in list(self._engines.items()):
             if not engine.link_up and _base_label(engine.hello) == name:
                 del self._engines[instance]
         taken = {engine.label for engine in self._engines.values()}
-        number, label = 1, name
-        while label in taken:
-            number += 1
-            label = f"{name}~{number}"
-        return label
+        label = free_of(name, taken)
+        if self._names.engines.admits(label, now, *self._names.drawn_by(pid)):
+            return label
+        if self._names.engines.refused == 1:
+            logger.warning("engine %s: too many new names; it and further ones are called %s", label, OTHER)
+        return free_of(OTHER, taken)
 
     def _phase(self, engine: _Engine, now: float) -> tuple[EnginePhase, str]:
         limit = self._gone_after * engine.period
@@ -160,20 +188,21 @@ class EngineTable:
         return "live", ""
 
     def _state(self, engine: _Engine, now: float, unix_now: float, members: tuple[MemberState, ...]) -> EngineState:
-        hello, report = engine.hello, engine.report
+        hello, report, names = engine.hello, engine.report, self._names.of(engine.label)
         phase, reason = self._phase(engine, now)
         live = report if phase == "live" else None
         return EngineState(
             engine=engine.label,
             engine_id=hello.engine_id,
+            told_id=engine.told_id,
             instance=hello.instance,
             host=hello.host,
             pid=engine.pid,
             index=hello.index,
             rank=hello.rank,
             started_at=hello.started_at,
-            engine_version=hello.engine_version,
-            hooks_version=hello.hooks_version,
+            engine_version=names.word(hello.engine_version, now),
+            hooks_version=names.word(hello.hooks_version, now),
             phase=phase,
             reason=reason,
             link_up=engine.link_up,
@@ -195,6 +224,7 @@ class EngineTable:
             detail=self._detail(engine) if live else None,
             levers=(*hello.levers, *_not_in_front(hello, members)),
             in_force=live.in_force if live else (),
+            memory=engine.memory if engine.link_up and now - engine.memory_told <= MEMORY_SECONDS else None,
         )
 
     def _detail(self, engine: _Engine) -> Detail | None:

@@ -172,6 +172,7 @@ class LinkServer:
             rejected_frames=dict(self._rejected),
             refused_peers=dict(self._refused),
             wire_version=WIRE_VERSION,
+            folded_names=self._table.folded_names(),
         )
 
     def act(self, order: ActionOrder) -> bool:

@@ -14,14 +14,18 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.allocators import Allocator
+from agent.bounded import bounded_member
 from agent.liveness import has_gone, period_of
+from agent.names import NodeNames, free_of
 from agent.oom.log import Who
 from agent.state import MemberState
 from engine_hooks.members import FRONTEND, TORCH, WORKER, MemberReport
+from engine_hooks.own_memory import EVERY_SECONDS, OwnMemoryRow
 from engine_hooks.wire import Hello
 
 MAX_MEMBERS = 512
 MAX_PROCESSES = 64  # of no engine; each makes series of its own
+MEMORY_SECONDS = 3 * EVERY_SECONDS  # who has not told its cgroup for so long does not any more
 EVENTS_PER_SECOND = 2.0  # that a member may tell for long; hooks tell six each five seconds at most
 EVENTS_AT_ONCE = 24.0
 OTHER = "other"  # a role that newer hooks have and we do not know
@@ -51,6 +55,8 @@ class _Member:
     heard: float
     link_up: bool = True
     report: MemberReport | None = None
+    memory: OwnMemoryRow | None = None
+    memory_told: float = 0.0
     process: str = ""
     allocator: Allocator = field(default_factory=Allocator)
     events: float = EVENTS_AT_ONCE  # that it may tell now
@@ -64,8 +70,9 @@ class _Member:
 class MemberTable:
     """One record per member, keyed by its instance; times are monotonic seconds."""
 
-    def __init__(self, gone_after_periods: float) -> None:
+    def __init__(self, gone_after_periods: float, names: NodeNames) -> None:
         self._gone_after = gone_after_periods
+        self._names = names
         self._members: dict[str, _Member] = {}
 
     def hello(self, hello: Hello, pid: int, now: float) -> None:
@@ -78,17 +85,16 @@ class MemberTable:
             # There are fewer connections than that: somebody's link has ended.
             gone = min((m.link_up, m.heard, instance) for instance, m in self._members.items())
             del self._members[gone[2]]
-        self._members[hello.instance] = _Member(hello, pid, now, process=self._name(hello))
+        self._members[hello.instance] = _Member(hello, pid, now, process=self._name(hello, pid, now))
 
-    def _name(self, hello: Hello) -> str:
+    def _name(self, hello: Hello, pid: int, now: float) -> str:
         """The first free name for a process of no engine; its place is taken over when its link has ended."""
         if hello.role != TORCH:
             return ""
         taken = {member.process for member in self._members.values() if member.link_up}
-        number, name = 1, hello.name
-        while name in taken:
-            number += 1
-            name = f"{hello.name}~{number}"
+        name = free_of(hello.name, taken)
+        if not self._names.processes.admits(name, now, *self._names.drawn_by(pid)):
+            name = free_of(OTHER, taken)
         for instance, member in list(self._members.items()):
             if member.process == name:
                 del self._members[instance]
@@ -98,11 +104,16 @@ class MemberTable:
         """Its instance is an engine core's now."""
         self._members.pop(instance, None)
 
-    def report(self, instance: str, report: MemberReport, now: float) -> None:
+    def report(self, instance: str, report: MemberReport, cores: Iterable[Core], now: float) -> None:
         """A member reported."""
         member = self._members.get(instance)
         if member is not None:
+            core = _core_of(member, list(cores))
+            label = member.process or (core.label if core is not None else OTHER)
+            report = bounded_member(report, self._names.of(label), now)
             member.report, member.heard = report, now
+            if report.memory is not None:
+                member.memory, member.memory_told = report.memory, now
             member.allocator.take(report, now)
 
     def allowed(self, instance: str, events: int, now: float) -> int:
@@ -177,12 +188,15 @@ class MemberTable:
         members_of_engines = [member for member in self._members.values() if member.role != TORCH]
         for member in sorted(members_of_engines, key=lambda m: (m.link_up, m.hello.started_at), reverse=True):
             core = _core_of(member, known)
-            if core is not None:
+            if core is not None and self._may_sit(core, member, now):
                 seat = (core.key, member.role, member.hello.rank)
                 if seats.setdefault(seat, member) is member:
                     joined[core.key].append(self._state(member, now))
         members = {key: tuple(sorted(found, key=_by_seat)) for key, found in joined.items()}
         return Joined(members, len(members_of_engines) - len(seats))
+
+    def _may_sit(self, core: Core, member: _Member, now: float) -> bool:
+        return self._names.of(core.label).words.admits(f"{member.role} {member.hello.rank}", now)
 
     def _state(self, member: _Member, now: float) -> MemberState:
         hello = member.hello
@@ -212,6 +226,7 @@ class MemberTable:
             in_force=report.in_force if report and up else (),
             hook_errors=report.errors if report else {},
             hooks_off=report.off if report else {},
+            memory=member.memory if up and now - member.memory_told <= MEMORY_SECONDS else None,
         )
 
 

@@ -28,6 +28,7 @@ from engine_hooks.allocator import AllocatorRow, HistoryRow
 from engine_hooks.detail import Detail
 from engine_hooks.levers.orders import LeaseRow, LeverRow
 from engine_hooks.members import FrontendRow, WorkerRow
+from engine_hooks.own_memory import OwnMemoryRow
 
 # live: reports come. silent: the process is there, its engine thread says nothing. lost: the link is gone.
 EnginePhase = Literal["live", "silent", "lost"]
@@ -80,6 +81,8 @@ class HookState(Value, frozen=True, kw_only=True):
 
 class Verdict(Value, frozen=True, kw_only=True):
     """A judgement: ``kind`` in the design's list, ``since`` when it began, ``evidence`` in numbers with units.
+    ``changed``: when its phase or tier did last; ``confirmed``: since when it is confirmed, None before that, and in a
+    recording of an agent that did not tell.
 
     ``sentence`` is for a person at 3 a.m.; ``remedy`` says what would help, or that nothing would. ``tier``: who has to
     know. ``ending``: how a resolved one has ended. ``held``: what it is about can't be seen now, so that nobody knows
@@ -97,6 +100,7 @@ class Verdict(Value, frozen=True, kw_only=True):
     tier: Tier = "page"
     ending: str = ""
     held: bool = False
+    confirmed: float | None = None
 
 
 class Judgement(Value, frozen=True, kw_only=True):
@@ -123,7 +127,7 @@ class MemberState(Value, frozen=True, kw_only=True):
     a PyTorch process that belongs to no engine: ``role`` is torch, and ``process`` its name, unique on the node.
     ``instance`` is drawn anew by each; orders are addressed to it. ``levers``: what it can be asked to do;
     ``in_force``: what it has been ordered and is held to. ``hook_errors``: exceptions of our hooks in it, by hook;
-    ``hooks_off``: those that were switched off, with the reason.
+    ``hooks_off``: those that were switched off, with the reason. ``memory``: its own and its cgroup's, by its own word.
 
     ``pid`` is as the agent sees it (0 when not visible), by the kernel's word; ``own_pid`` as it sees itself in its
     ``pid_namespace``. ``rank``: a worker's in its data-parallel rank's world, an API server's number. ``up``: it
@@ -150,6 +154,7 @@ class MemberState(Value, frozen=True, kw_only=True):
     in_force: tuple[LeaseRow, ...] = ()
     hook_errors: dict[str, int] = msgspec.field(default_factory=dict)
     hooks_off: dict[str, str] = msgspec.field(default_factory=dict)
+    memory: OwnMemoryRow | None = None
 
 
 class EngineState(Value, frozen=True, kw_only=True):
@@ -160,7 +165,8 @@ class EngineState(Value, frozen=True, kw_only=True):
     counts those of other nodes too.
     ``pid`` is as the agent sees it (0 when not visible). ``report_sequence`` numbers the engine's reports: a reader
     that sees each number has missed none. Counters and pool are None unless ``phase`` is live. ``levers``: what it can
-    be asked to do; ``in_force``: what it has been ordered and is held to.
+    be asked to do; ``in_force``: what it has been ordered and is held to. ``told_id``: ``engine_id`` as metrics tell
+    it, ``other`` where that is one too many. ``memory``: its process's own and its cgroup's, by its own word.
     """
 
     engine: str
@@ -195,6 +201,8 @@ class EngineState(Value, frozen=True, kw_only=True):
     members: tuple[MemberState, ...] = ()
     levers: tuple[LeverRow, ...] = ()
     in_force: tuple[LeaseRow, ...] = ()
+    told_id: str = ""
+    memory: OwnMemoryRow | None = None
 
     def up(self, role: str) -> int:
         """How many members of ``role`` report."""
@@ -202,7 +210,9 @@ class EngineState(Value, frozen=True, kw_only=True):
 
 
 class LinkState(Value, frozen=True, kw_only=True):
-    """The agent's end of the link: counts since the agent started, by reason where a reason is given."""
+    """The agent's end of the link: counts since the agent started, by reason where a reason is given. ``folded_names``:
+    names of engines, tenants and the like that were too many, by kind (:mod:`agent.names`).
+    """
 
     socket: str
     connections: int
@@ -211,6 +221,7 @@ class LinkState(Value, frozen=True, kw_only=True):
     rejected_frames: dict[str, int]
     refused_peers: dict[str, int]
     wire_version: int | None = None
+    folded_names: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class AgentState(Value, frozen=True, kw_only=True):

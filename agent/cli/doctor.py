@@ -9,6 +9,8 @@ import typer
 
 from agent.errors import KvtideError
 
+POD = "KUBERNETES_SERVICE_HOST"  # every container of a pod has it
+
 
 def doctor(
     url: Annotated[str, typer.Option(envvar="KVTIDE_URL", help="The agent's address.")] = "http://127.0.0.1:9477",
@@ -25,6 +27,7 @@ def doctor(
 
     Examples: kvtide doctor; sudo kvtide doctor --prometheus http://prometheus:9090
     """
+    import os
     import time
 
     from agent.cli.client import AgentClient
@@ -44,7 +47,11 @@ def doctor(
     if state is None:
         findings.append(Finding(check="agent", level="bad", text=unheard, mend="kvtide agent"))
     else:
-        findings += [*of_state.findings(state, time.time()), *lost.findings(state), *web.findings(state)]
+        findings += [
+            *of_state.findings(state, time.time(), pod=POD in os.environ),
+            *lost.findings(state),
+            *web.findings(state),
+        ]
         members = [member.pid for engine in state.engines for member in engine.members]
         known = frozenset([*(engine.pid for engine in state.engines), *members])
     findings += processes.findings(processes.running(), known)

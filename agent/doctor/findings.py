@@ -6,6 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from engine_hooks import __version__
+
+# By its file, not by its name: what a package index offers under that may be anybody's.
+WHEEL = f"kvtide-{__version__}-py3-none-any.whl"
 # ok: as it should be. note: not there, and that may be wanted. warn: something is lost. bad: it does not work.
 Level = Literal["ok", "note", "warn", "bad"]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from agent.doctor.findings import Finding, bad, note, ok, warn
+from agent.doctor.findings import WHEEL, Finding, bad, note, ok, warn
 from agent.faces.words import invitation, refusals
 from agent.retained import count_of
+from agent.sharing import sharings
 from agent.state import AgentState, EngineState
 from agent.units import human_seconds
 from engine_hooks import __version__
@@ -19,15 +20,25 @@ _NEEDS = {
     "driver_calls": "bpftrace and CAP_BPF, CAP_PERFMON; switch it off where that is not wanted: sources.driver_calls",
     "scrape": "sources.scrape in the agent's configuration: docs/hookless.md",
 }
+# The same in a pod, where it is another thing that gives it.
+_NEEDS_OF_A_POD = _NEEDS | {
+    "device": "NVIDIA's driver on the node; in the pod NVIDIA_VISIBLE_DEVICES=all, NVIDIA_DRIVER_CAPABILITIES=utility, "
+    "and NVIDIA's runtime class where that is not the nodes' default: the chart's nvidia.enabled, .runtimeClassName",
+    "host": "docs/kubernetes.md: what each privilege gives",
+    "driver_calls": "not in a pod; switch it off: sources.driver_calls",
+}
+_HOOKS = f"pip install {WHEEL} in the engine's environment, then restart it when convenient (docs/release.md)"
+_HOOKS_OF_A_POD = "a hooks image of the agent's version (hooksImage), then restart the engine's pods when convenient"
 
 
-def findings(state: AgentState, now: float) -> Iterator[Finding]:
-    """Yield what the state of an agent says; ``now``: Unix seconds of who asks."""
+def findings(state: AgentState, now: float, *, pod: bool = False) -> Iterator[Finding]:
+    """Yield what the state of an agent says; ``now``: Unix seconds of who asks. ``pod``: this is one of Kubernetes."""
     yield _agent(state)
     yield _clock(state, now)
-    yield from _engines(state)
+    yield from _engines(state, pod)
     yield from _link(state)
-    yield from _sources(state)
+    yield from _sources(state, _NEEDS_OF_A_POD if pod else _NEEDS)
+    yield from _shared(state)
     yield _policy(state)
     yield _recorder(state)
     yield _actions(state)
@@ -53,7 +64,7 @@ def _clock(state: AgentState, now: float) -> Finding:
     return ok("clock", "the agent's clock is ours")
 
 
-def _engines(state: AgentState) -> Iterator[Finding]:
+def _engines(state: AgentState, pod: bool) -> Iterator[Finding]:
     if not state.engines:
         pages = len(state.scrape.engines) if state.scrape is not None else 0
         if pages:
@@ -61,12 +72,13 @@ def _engines(state: AgentState) -> Iterator[Finding]:
             yield note("engines", text, "docs/hookless.md says what is lost")
         else:
             text = f"none is connected at {state.link.socket}"
-            yield warn("engines", text, invitation(state))
+            mend = "patch the engines' workload with what the chart has written: docs/kubernetes.md"
+            yield warn("engines", text, mend if pod else invitation(state))
     for engine in state.engines:
-        yield _engine(engine)
+        yield _engine(engine, pod)
 
 
-def _engine(engine: EngineState) -> Finding:
+def _engine(engine: EngineState, pod: bool) -> Finding:
     name = f"engine {engine.engine}"
     if engine.phase != "live":
         return bad(name, f"{engine.phase}: {engine.reason}", "see the engine's log")
@@ -79,8 +91,7 @@ def _engine(engine: EngineState) -> Finding:
         return warn(name, text, "docs/compatibility.md")
     if engine.hooks_version != __version__:
         text = f"its hooks are {engine.hooks_version}, the agent {__version__}"
-        mend = "pip install -U kvtide in the engine's environment, then restart it when convenient"
-        return note(name, text, mend)
+        return note(name, text, _HOOKS_OF_A_POD if pod else _HOOKS)
     missing = [
         f"{engine.up(role)} of {expected} {role}s"
         for role, expected in (("worker", engine.workers_expected), ("frontend", engine.frontends_expected))
@@ -95,19 +106,30 @@ def _engine(engine: EngineState) -> Finding:
 
 
 def _link(state: AgentState) -> Iterator[Finding]:
+    folded = ", ".join(f"{count_of(names, kind)}" for kind, names in sorted(state.link.folded_names.items()) if names)
+    if folded:
+        text = f"names that were too many in a short time are told as other: {folded}"
+        yield warn("names", text, "find out who draws them: docs/security.md")
     if refused := refusals(state.link):
         yield warn("link", refused.rstrip("."), "docs/configuration.md: link.group, link.key_file")
     if dropped := sum(state.link.rejected_frames.values()):
         yield warn("link", f"{count_of(dropped, 'frame')} could not be read", "report it")
 
 
-def _sources(state: AgentState) -> Iterator[Finding]:
+def _sources(state: AgentState, needs: Mapping[str, str]) -> Iterator[Finding]:
     for source in state.sources:
         name = f"source {source.source}"
         if source.up:
             yield ok(name, "reads")
             continue
-        yield (note if source.absent else warn)(name, source.reason, _NEEDS.get(source.source, ""))
+        yield (note if source.absent else warn)(name, source.reason, needs.get(source.source, ""))
+
+
+def _shared(state: AgentState) -> Iterator[Finding]:
+    for each in sharings(state):
+        if each.owners and each.shared:
+            mend = "levers are pulled there only with actions.shared_gpu in the policy: docs/actions.md"
+            yield note(f"GPU {each.gpu}", str(each), mend)
 
 
 def _policy(state: AgentState) -> Finding:

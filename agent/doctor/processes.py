@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
-from agent.doctor.findings import Finding, bad, note, warn
+from agent.doctor.findings import WHEEL, Finding, bad, note, warn
 from agent.units import human_seconds
 
 STARTING_SECONDS = 180.0  # so long may an engine load before its hooks are there
@@ -80,7 +80,7 @@ def _unheard(process: Process) -> Finding:
         return warn(check, text, "run kvtide doctor as root, or where the engine runs")
     if not any(prefix.glob("lib/python3*/site-packages/kvtide-*.dist-info")):
         text = f"kvtide is not installed beside it, in {prefix}"
-        return bad(check, text, f"{prefix}/bin/python -m pip install kvtide, then restart it")
+        return bad(check, text, f"{prefix}/bin/python -m pip install {WHEEL}, then restart it (docs/release.md)")
     if process.age < STARTING_SECONDS:
         text = f"started {human_seconds(max(process.age, 0.0))} ago, and no agent hears of it yet"
         return note(check, text, "vLLM takes a while to load: look again in a minute or two")

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.faces.lines import BAD, Line
+from agent.sharing import sharings
 from agent.sources.device.names import XIDS
 from agent.sources.device.state import DevicesState, GpuState, Xid
 from agent.state import AgentState
@@ -28,7 +29,7 @@ _HARMFUL = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_pow
 def render(state: AgentState) -> RenderableType | None:
     """Return the GPUs, or why they are not read; None where that is not asked for."""
     if state.device is not None:
-        return _panel(state.device, state.at)
+        return _panel(state.device, shared_lines(state), state.at)
     why = absent(state)
     return Text(why, style=DIM) if why else None
 
@@ -114,8 +115,14 @@ def _label(labels: list[str]) -> str:
     return f"GPU{'s' if len(labels) > 1 else ''} {', '.join('-'.join(run) for run in runs)}"
 
 
-def _panel(devices: DevicesState, now: float) -> RenderableType:
-    lines = lines_of(devices.gpus, now)
+def shared_lines(state: AgentState) -> list[Line]:
+    """Return which GPUs of our engines others use, too."""
+    told = [each for each in sharings(state) if each.owners and each.shared]
+    return [Line(_label([each.gpu]), f"{each}: levers need actions.shared_gpu there", DIM) for each in told]
+
+
+def _panel(devices: DevicesState, shared: list[Line], now: float) -> RenderableType:
+    lines = [*lines_of(devices.gpus, now), *shared]
     worst = lines[0].style if lines else GOOD
     body: list[RenderableType] = []
     if lines:

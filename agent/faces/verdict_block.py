@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from agent.faces.lines import BAD
-from agent.faces.verdicts import doubt, heading, told
+from agent.faces.verdicts import doubt, heading, since, told
 from agent.faces.words import agent_troubles
 from agent.state import AgentState, Verdict
 from agent.units import human_seconds
@@ -30,9 +30,9 @@ def block(state: AgentState) -> RenderableType | None:
 def _verdict(verdict: Verdict, now: float) -> RenderableType:
     over = verdict.phase == "resolved"
     tier, style = ("over", "bold #009e73") if over else (verdict.tier, _STYLES[verdict.tier])
-    since = time.strftime("%H:%M:%S", time.localtime(verdict.since))
+    at = since(verdict)
     head = Text.assemble((f" {tier.upper()} ", style), " " * (_WIDTH - len(tier) - 2), (heading(verdict), "bold"))
-    head.append(f" {verdict.phase} since {since} ({human_seconds(now - verdict.since)})")
+    head.append(f" {verdict.phase} since {time.strftime('%H:%M:%S', time.localtime(at))} ({human_seconds(now - at)})")
     body = [Text.assemble((verdict.sentence, "" if over else "bold"), f" {verdict.remedy}")]
     if why := doubt(verdict):
         body.insert(0, Text(f"{why[0].upper()}{why[1:]}.", style="dim"))

@@ -48,6 +48,15 @@ def heading(verdict: Verdict) -> str:
     return f"{verdict.kind} {verdict.subject}".strip()
 
 
+def since(verdict: Verdict) -> float:
+    """Return since when it is what its phase says, in Unix seconds: suspected, confirmed or over."""
+    if verdict.phase == "suspect":
+        return verdict.since
+    if verdict.phase == "confirmed" and verdict.confirmed is not None:
+        return verdict.confirmed
+    return verdict.changed
+
+
 def doubt(verdict: Verdict) -> str:
     """Return what makes one doubtful or has ended it; nothing where that is plain."""
     if verdict.held:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from agent.faces.verdicts import doubt, heading, urgency
+from agent.faces.verdicts import doubt, heading, since, urgency
 from agent.retained import count_of
 from agent.state import AgentState, Verdict
 from agent.top.text import Line, cut_line, line, paragraph
@@ -36,7 +36,8 @@ def tag_of(verdict: Verdict) -> tuple[str, str]:
 def head_of(verdict: Verdict, now: float, cells: int) -> Line:
     """Return the first line of a verdict."""
     word, style = tag_of(verdict)
-    text = f" {verdict.phase} since {clock(verdict.since)} ({human_seconds(now - verdict.since)})"
+    at = since(verdict)
+    text = f" {verdict.phase} since {clock(at)} ({human_seconds(now - at)})"
     gap = " " * (INDENT - len(word) - 2)
     return cut_line(line((f" {word} ", style), gap, (heading(verdict), "bold"), text), cells)
 

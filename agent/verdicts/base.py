@@ -121,6 +121,7 @@ class Track:
     """The life of one verdict. ``began``, ``changed`` and ``seen`` are monotonic seconds; ``finding`` is the last one.
 
     ``seen``: when the fault was last there. ``raised``: since when it is more than the note that it was confirmed as.
+    ``confirmed``: since when it is, None before.
     """
 
     phase: VerdictPhase
@@ -130,6 +131,7 @@ class Track:
     seen: float
     ending: str = ""
     raised: float | None = None
+    confirmed: float | None = None
 
 
 def advance(
@@ -152,12 +154,14 @@ def advance(
         return ended(track, now, ending)
     needed = confirm_seconds if finding.confirm_seconds is None else finding.confirm_seconds
     if track is None or track.phase == "resolved":
-        return Track("confirmed" if needed <= 0 else "suspect", now, now, finding, now)
+        at_once = needed <= 0
+        phase: VerdictPhase = "confirmed" if at_once else "suspect"
+        return Track(phase, now, now, finding, now, confirmed=now if at_once else None)
     if track.phase == "suspect" and now - track.began >= needed:
-        return Track("confirmed", track.began, now, finding, now)
+        return Track("confirmed", track.began, now, finding, now, confirmed=now)
     if track.phase == "confirmed" and TIERS.index(finding.tier) > TIERS.index(track.finding.tier):
         return _raised(track, finding, now, needed)
-    return Track(track.phase, track.began, track.changed, finding, now)
+    return Track(track.phase, track.began, track.changed, finding, now, confirmed=track.confirmed)
 
 
 def _raised(track: Track, finding: Finding, now: float, needed: float) -> Track:
@@ -167,8 +171,9 @@ def _raised(track: Track, finding: Finding, now: float, needed: float) -> Track:
     """
     tier, raised = track.finding.tier, now if track.raised is None else track.raised
     if now - raised >= needed:
-        return Track("confirmed", raised if tier == "note" else track.began, now, finding, now)
-    return Track(track.phase, track.began, track.changed, replace(finding, tier=tier), now, raised=raised)
+        began, confirmed = (raised, now) if tier == "note" else (track.began, track.confirmed)
+        return Track("confirmed", began, now, finding, now, confirmed=confirmed)
+    return replace(track, finding=replace(finding, tier=tier), seen=now, raised=raised)
 
 
 def ended(track: Track | None, now: float, ending: str) -> Track | None:
@@ -176,7 +181,7 @@ def ended(track: Track | None, now: float, ending: str) -> Track | None:
     if track is None or track.phase == "suspect":
         return None
     if track.phase == "confirmed":
-        return Track("resolved", track.began, now, track.finding, track.seen, ending)
+        return Track("resolved", track.began, now, track.finding, track.seen, ending, confirmed=track.confirmed)
     return track if now - track.changed < RESOLVED_SHOWN_SECONDS else None
 
 
@@ -187,6 +192,7 @@ def verdict_of(kind: str, subject: Subject, track: Track, now: float, unix_now: 
         phase=track.phase,
         since=unix_now - (now - track.began),
         changed=unix_now - (now - track.changed),
+        confirmed=None if track.confirmed is None else unix_now - (now - track.confirmed),
         sentence=track.finding.sentence,
         remedy=track.finding.remedy,
         evidence=track.finding.evidence,

@@ -203,9 +203,9 @@ class LeverDesk:
         if lever in self._unsupported:
             return "unsupported", self._unsupported[lever]
         if lever not in self._levers:
-            return "unknown", "there is no such lever"
+            return "unknown", f"there is no lever {lever} here"
         if lever not in self._allowed:
-            return "not_allowed", "KVTIDE_LEVERS in the engine's environment does not list it"
+            return "not_allowed", f"KVTIDE_LEVERS in the engine's environment does not list {lever}"
         return "", ""
 
     def _note_expiry(self) -> None:

@@ -7,6 +7,7 @@ Storages are told apart by their address: a draft model may share its embeddings
 from __future__ import annotations
 
 import logging
+import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from engine_hooks.members import WorkerRow
 logger = logging.getLogger("vllm.kvtide")  # below vLLM's own logger: its handlers show our lines
 
 _OFFLOADED = "_vllm_is_uva_offloaded"  # vLLM's mark on weights that are in host memory and look as if on the device
+MPS_FOLDER = "/tmp/nvidia-mps"  # noqa: S108 - CUDA's own default; nothing is made there
 _OF_MODULES = ("_parameters", "_buffers", "_modules")
 
 
@@ -31,6 +33,7 @@ def introduce(worker: Any) -> WorkerRow:
         pipeline_parallel_rank=pipeline_rank,
         device=str(device)[:64],
         device_uuid=_uuid(device),
+        mps=mps_pipe(os.environ) if getattr(device, "type", "") == "cuda" else None,
     )
 
 
@@ -156,6 +159,11 @@ def _ranks() -> tuple[int, int]:
     from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 
     return get_tp_group().rank_in_group, get_pp_group().rank_in_group
+
+
+def mps_pipe(environ: Mapping[str, str]) -> bool:
+    """Return whether an MPS server's pipe is where this process's CUDA looks for it."""
+    return os.access(os.path.join(environ.get("CUDA_MPS_PIPE_DIRECTORY") or MPS_FOLDER, "control"), os.F_OK)
 
 
 def _uuid(device: Any) -> str:

@@ -53,6 +53,15 @@ GPU_UNIFIED = Metric(
 GPU_PROCESSES = Metric(
     "kvtide_gpu_processes", "gauge", "processes", _GPU, "Processes with a context on this GPU or instance.", detail=True
 )
+GPU_SHARED = Metric(
+    "kvtide_gpu_shared_processes",
+    "gauge",
+    "processes",
+    (*_GPU, "through"),
+    "Processes that compute on this GPU or instance and are not of kvtide's engines, by how they share it: mps, at the "
+    "same time, or time_slicing, by turns. Levers are not pulled where there is one, unless actions.shared_gpu.",
+    detail=True,
+)
 GPU_BAR1_USED = Metric(
     "kvtide_gpu_bar1_used_bytes",
     "gauge",

@@ -19,3 +19,11 @@ LINK_REFUSED = Metric(
     ("reason",),
     "Connections that were refused, by reason.",
 )
+LINK_NAMES_FOLDED = Metric(
+    "kvtide_link_names_folded_total",
+    "counter",
+    "names",
+    ("kind",),
+    "New names that were too many in a short time, by what they name: they are told as other, or not at all.",
+    detail=True,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from agent.sharing import sharings
 from agent.sources.device.names import OTHER, THROTTLE_REASONS
 from agent.sources.device.state import FIELDS, FIELDS_OF_INSTANCES, GpuState
 from agent.state import AgentState
@@ -24,7 +25,9 @@ def collect(state: AgentState) -> Iterator[Sample]:
 
 
 def collect_detail(state: AgentState) -> Iterator[Sample]:
-    """Yield what of each GPU could be read, and why its clocks are low."""
+    """Yield who shares each GPU, what of it could be read, and why its clocks are low."""
+    for each in sharings(state):
+        yield from known(c.GPU_SHARED, (each.gpu, each.through), each.others)
     for whole in state.device.gpus if state.device else ():
         for gpu in (whole, *whole.instances):
             if gpu.lost:

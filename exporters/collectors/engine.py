@@ -13,7 +13,7 @@ def collect(state: AgentState) -> Iterator[Sample]:
     """Yield each engine's identity, liveness and load."""
     for engine in state.engines:
         label = (engine.engine,)
-        identity = (engine.engine, engine.engine_id, engine.engine_version, engine.hooks_version)
+        identity = (engine.engine, engine.told_id or engine.engine_id, engine.engine_version, engine.hooks_version)
         yield Sample(c.ENGINE_INFO, identity, 1)
         yield Sample(c.ENGINE_START, label, engine.started_at)
         yield Sample(c.ENGINE_UP, label, engine.phase == "live")

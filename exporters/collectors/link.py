@@ -20,3 +20,5 @@ def collect(state: AgentState) -> Iterator[Sample]:
         yield Sample(c.LINK_REJECTED, (reason,), frames)
     for reason, peers in sorted(link.refused_peers.items()):
         yield Sample(c.LINK_REFUSED, (reason,), peers)
+    for kind, names in sorted(link.folded_names.items()):
+        yield Sample(c.LINK_NAMES_FOLDED, (kind,), names)

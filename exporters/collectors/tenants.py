@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from agent.bounded import summed
 from agent.state import AgentState
-from engine_hooks.detail import Histogram
 from exporters import catalogue as c
 from exporters.collectors.base import Sample, details, known, sound
 from exporters.collectors.rows import once
@@ -33,22 +33,11 @@ def collect_detail(state: AgentState) -> Iterator[Sample]:
     """Yield each tenant's sessions, those of all of an engine's tenants, and how its blocks were counted."""
     for engine, detail in details(state):
         rows = tuple(once(detail.tenants, lambda row: row.tenant))
-        yield from sound(c.SESSION_LIFETIME, (engine,), _together(row.session_lifetime_seconds for row in rows))
-        yield from sound(c.SESSION_IDLE, (engine,), _together(row.session_idle_seconds for row in rows))
+        yield from sound(c.SESSION_LIFETIME, (engine,), summed(row.session_lifetime_seconds for row in rows))
+        yield from sound(c.SESSION_IDLE, (engine,), summed(row.session_idle_seconds for row in rows))
         for row in rows:
             labels = (engine, row.tenant)
             yield from known(c.TENANT_HELD_AGE, labels, row.held_age_seconds)
             yield Sample(c.TENANT_REFERENCES, labels, row.references)
             yield from sound(c.TENANT_LIFETIME, labels, row.session_lifetime_seconds)
             yield from sound(c.TENANT_IDLE, labels, row.session_idle_seconds)
-
-
-def _together(found: Iterable[Histogram | None]) -> Histogram | None:
-    """Return the sum of an engine's histograms, which all have the same bounds; None where there is none."""
-    there = [each for each in found if each is not None]
-    if not there:
-        return None
-    bounds, width = there[0].bounds, len(there[0].counts)
-    same = [each for each in there if each.bounds == bounds and len(each.counts) == width]
-    counts = tuple(map(sum, zip(*(each.counts for each in same), strict=True)))
-    return Histogram(bounds=bounds, counts=counts, sum=sum(each.sum for each in same))

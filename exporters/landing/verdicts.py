@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from html import escape
 
-from agent.faces.verdicts import doubt, heading, told
+from agent.faces.verdicts import doubt, heading, since, told
 from agent.faces.words import agent_troubles
 from agent.state import AgentState, Verdict
 from agent.units import human_seconds
@@ -21,10 +21,11 @@ def box(state: AgentState) -> str:
 
 def _verdict(verdict: Verdict, now: float) -> str:
     css = "resolved" if verdict.phase == "resolved" else verdict.tier
-    since = time.strftime("%H:%M:%S", time.localtime(verdict.since))
+    at = since(verdict)
+    when = f"{time.strftime('%H:%M:%S', time.localtime(at))} ({human_seconds(now - at)})"
     why = doubt(verdict)
     return (
         f'<div class="verdict {css}"><strong>{verdict.tier}: {escape(heading(verdict))}</strong> {verdict.phase} since '
-        f"{since} ({human_seconds(now - verdict.since)}){f' ({escape(why)})' if why else ''}<br>"
+        f"{when}{f' ({escape(why)})' if why else ''}<br>"
         f"{escape(verdict.sentence)} {escape(verdict.remedy)}</div>"
     )

@@ -29,6 +29,7 @@ def test_numbers_come_out_as_they_went_in() -> None:
         ("kvtide_gpu_memory_bytes", "0", "reserved"): 600 * MIB,
         ("kvtide_gpu_unified_memory", "0"): 0,
         ("kvtide_gpu_processes", "0"): 1,
+        ("kvtide_gpu_shared_processes", "0", "time_slicing"): 1,
         ("kvtide_gpu_bar1_used_bytes", "0"): 8 * MIB,
         ("kvtide_gpu_bar1_size_bytes", "0"): 131072 * MIB,
         ("kvtide_gpu_utilisation_ratio", "0"): 0.9,

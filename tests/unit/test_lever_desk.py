@@ -168,7 +168,7 @@ def test_the_environment_has_the_last_word() -> None:
     rows = {row.lever: (row.ok, row.reason) for row in bed.desk.rows()}
     assert rows["pulse"] == (True, "")
     assert rows["sleep"] == (False, "this vLLM has no sleep")
-    assert "KVTIDE_LEVERS" in rows["knob"][1]
+    assert rows["knob"][1] == refused.detail == "KVTIDE_LEVERS in the engine's environment does not list knob"
 
 
 def test_nothing_is_allowed_unless_it_is_listed() -> None:

@@ -225,10 +225,10 @@ def test_mistakes_in_the_settings_are_named(tmp_path: Path, engines: str, refusa
 
 def test_a_label_stays_with_its_engine_and_comes_free_with_it() -> None:
     labels = Labels()
-    assert labels.give([Wanted(("1",), "m"), Wanted(("2",), "m")]) == {("1",): "m", ("2",): "m~2"}
-    assert labels.give([Wanted(("2",), "m"), Wanted(("1",), "m")]) == {("1",): "m", ("2",): "m~2"}
-    assert labels.give([Wanted(("2",), "m"), Wanted(("3",), "m")]) == {("2",): "m~2", ("3",): "m"}
-    assert labels.give([Wanted(("2",), "n"), Wanted(("3",), "m")]) == {("2",): "n", ("3",): "m"}
+    assert labels.give([Wanted(("1",), "m"), Wanted(("2",), "m")], 1.0) == {("1",): "m", ("2",): "m~2"}
+    assert labels.give([Wanted(("2",), "m"), Wanted(("1",), "m")], 1.0) == {("1",): "m", ("2",): "m~2"}
+    assert labels.give([Wanted(("2",), "m"), Wanted(("3",), "m")], 1.0) == {("2",): "m~2", ("3",): "m"}
+    assert labels.give([Wanted(("2",), "n"), Wanted(("3",), "m")], 1.0) == {("2",): "n", ("3",): "m"}
 
 
 def test_all_that_was_started_is_closed(start: Callable[..., ScrapeSource]) -> None:
@@ -237,3 +237,14 @@ def test_all_that_was_started_is_closed(start: Callable[..., ScrapeSource]) -> N
         eventually(lambda: engine(source, "a").phase == "up")
         source.close()
         eventually(lambda: not any(thread.name == "kvtide-scrape" for thread in threading.enumerate()))
+
+
+def test_a_page_that_says_another_name_each_time_makes_few_labels() -> None:
+    labels, found, models = Labels(), set(), set()
+    for number in range(3600):
+        now = float(number)
+        found |= {*labels.give([Wanted(("1", str(number)), f"m{number}")], now).values()}
+        models.add(labels.model(f"m{number}", now))
+    assert 64 <= len(found) <= 64 + 16 + 1
+    assert "other" in found & models
+    assert len(models) <= 64 + 16 + 1

@@ -51,7 +51,7 @@ def test_every_number_of_the_state_is_there(width: int) -> None:
     assert "6 frames dropped" in text
     assert "hook step is off: ValueError: boom" in text
     assert "PAGE kv_orphan m confirmed since" in text
-    assert "(30 s) " in text
+    assert "(27 s) " in text
     assert "See above: kv_orphan." in text
     assert "health 55 of 100; 31 by the textbook" in text
     assert "growth +3.0% of the pool a minute (+2.0% to +4.0%); unexplained: +0.6% of the pool a minute" in text

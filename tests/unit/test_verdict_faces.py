@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import pytest
 
+from agent.episodes import Episodes
 from agent.faces import signals, verdicts
-from agent.faces.verdicts import MOST_SHOWN, told
+from agent.faces.verdicts import MOST_SHOWN, since, told
 from agent.signals.types import NodeSignals
 from agent.state import AgentState, Verdict
 from agent.subject import Subject
+from agent.top.verdict_lines import head_of
+from agent.verdicts.base import Finding, advance, verdict_of
 from exporters.landing import page
 from tests.unit.builders import make_engine, make_state, make_verdict
 from tests.unit.judgements import (
@@ -21,6 +27,8 @@ from tests.unit.judgements import (
     make_score,
 )
 from tests.unit.test_status_face import drawn, words
+
+START = 1_700_000_000.0
 
 
 def node(*found: Verdict, **changes: object) -> AgentState:
@@ -52,6 +60,36 @@ def test_the_most_urgent_comes_first_and_what_is_over_last() -> None:
     html = page(state)
     assert html.index("<strong>page: e GPU 1</strong>") < html.index("<strong>warn: b GPU 1</strong>")
     assert rest.replace("|", "|") in html
+
+
+def test_every_face_and_the_report_tell_the_same_time_of_confirmation() -> None:
+    """Suspected at 100 s, confirmed at 105 s, worse at 120 s, over at 200 s."""
+    suspicion = Finding("It leaks.", "Restart it.", {"blocks": 4.0}, tier="warn")
+    worse, episodes, told_at = replace(suspicion, tier="page"), Episodes(), {}
+    subject, track = Subject(scope="gpu", gpu="1"), None
+    for now in range(100, 201, 5):
+        track = advance(track, None if now == 200 else suspicion if now < 115 else worse, float(now), 5.0)
+        assert track is not None
+        verdict = verdict_of("leak", subject, track, float(now), START + now, held=False)
+        episodes.take((verdict,), START + now)
+        told_at[now] = verdict.phase, since(verdict) - START
+        state = node(verdict, at=START + now)
+        at = time.strftime("%H:%M:%S", time.localtime(since(verdict)))
+        assert f"{verdict.phase} since {at}" in words(drawn(state))
+        assert f"{verdict.phase} since {at}" in page(state)
+        assert f"{verdict.phase} since" in "".join(part for part, *_ in head_of(verdict, START + now, 200))
+        assert f" {at} (" in "".join(part for part, *_ in head_of(verdict, START + now, 200))
+    (life,), _ = episodes.finish()
+    assert told_at[100] == ("suspect", 100)
+    assert told_at[105] == told_at[110] == told_at[195] == ("confirmed", life.confirmed_at - START)
+    assert life.confirmed_at - START == 105
+    assert verdict.changed - START == 200
+    assert told_at[200] == ("resolved", 200)
+    assert verdict.confirmed == life.confirmed_at
+
+
+def test_a_recording_without_the_time_tells_the_last_change() -> None:
+    assert since(of("a", since=10.0, changed=13.0)) == 13.0
 
 
 def test_a_long_list_is_cut_and_the_rest_is_counted() -> None:

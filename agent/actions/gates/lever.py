@@ -103,8 +103,8 @@ def shared_gpu(question: Question) -> Refusal | None:
     """Neighbours on the GPU are not ours to hit."""
     if question.policy.actions.shared_gpu or question.engine is None or question.plan.lever in GIVING:
         return None
-    gpu = neighbours(question.state, question.engine)
-    return refuse("shared_gpu", f"others use GPU {gpu}, too (actions.shared_gpu)") if gpu else None
+    found = neighbours(question.state, question.engine)
+    return refuse("shared_gpu", f"{found} (actions.shared_gpu)") if found else None
 
 
 def exact(question: Question) -> Refusal | None:

@@ -39,9 +39,17 @@ class Engines:
         rows = [row for turn in itertools.zip_longest(*of_each) for row in turn if row is not None]
         left_out = sum(report.left_out for report in reports.values()) + max(0, len(rows) - MAX_ROWS)
         rows = rows[:MAX_ROWS]
-        labels = self._labels.give(_wanted(rows, targets, reports))
+        labels = self._labels.give(_wanted(rows, targets, reports), now)
         engines = [
-            _engine(targets[key], reports[key], row, label=labels[(*key, *(row or ()))], now=now) for key, row in rows
+            _engine(
+                targets[key],
+                reports[key],
+                row,
+                label=labels[(*key, *(row or ()))],
+                model=self._labels.model(row.model if row else "", now),
+                now=now,
+            )
+            for key, row in rows
         ]
         self._tell(engines)
         return tuple(sorted(engines, key=lambda engine: engine.engine)), left_out
@@ -76,14 +84,14 @@ def _ranks(one: RowKey, other: RowKey) -> bool:
     return one._replace(rank="") == other._replace(rank="")
 
 
-def _engine(target: Target, report: Report, row: RowKey | None, *, label: str, now: float) -> ScrapedEngine:
+def _engine(target: Target, report: Report, row: RowKey | None, *, label: str, model: str, now: float) -> ScrapedEngine:
     values: dict[str, Any] = {
         "engine": label,
         "url": target.url,
         "kind": row.kind if row else target.kind,
         "found": "config" if target.pid is None else "process",
         "pid": target.pid,
-        "model": row.model if row else "",
+        "model": model,
         "index": row.rank if row else "",
         "phase": report.phase,
         "reason": report.reason,

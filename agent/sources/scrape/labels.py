@@ -1,10 +1,12 @@
-"""The labels of scraped engines: bounded, unique, and the same for as long as an engine is there."""
+"""The labels of scraped engines: bounded, over time too, unique, and the same for as long as an engine is there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from agent.names import ENGINES, Allowance, Names, free_of
+from engine_hooks.detail import OTHER
 from engine_hooks.names import printable
 
 
@@ -29,12 +31,19 @@ def name_of(*, given: str, hint: str, model: str, models: int, rank: str, ranked
 
 
 class Labels:
-    """Gives labels: the first that comes gets the name, another with the same name gets ``~2``."""
+    """Gives labels: the first that comes gets the name, another with the same name gets ``~2``. One that is new while
+    there are too many new ones is called ``other``: a page may say another name each time.
+    """
 
     def __init__(self) -> None:
+        self._names, self._models = Names(Allowance(*ENGINES)), Names(Allowance(*ENGINES))
         self._given: dict[tuple[str, ...], tuple[str, str]] = {}  # the name it wanted, and the label
 
-    def give(self, wanted: Iterable[Wanted]) -> dict[tuple[str, ...], str]:
+    def model(self, name: str, now: float) -> str:
+        """Return what an engine's model may be called at ``now``."""
+        return name if not name or self._models.admits(name, now) else OTHER
+
+    def give(self, wanted: Iterable[Wanted], now: float) -> dict[tuple[str, ...], str]:
         """Return the label of each key; who is not among them any more has given its label back."""
         wanted = list(wanted)
         names = dict(wanted)
@@ -42,10 +51,9 @@ class Labels:
         taken = {label for _, label in self._given.values()}
         for key, name in wanted:
             if key not in self._given:
-                number, label = 1, name
-                while label in taken:
-                    number += 1
-                    label = f"{name}~{number}"
+                label = free_of(name, taken)
+                if not self._names.admits(label, now):
+                    label = free_of(OTHER, taken)
                 taken.add(label)
                 self._given[key] = (name, label)
         return {key: label for key, (_, label) in self._given.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agent.faces.verdicts import since
 from agent.retained import count_of
 from agent.state import AgentState, Verdict
 from agent.top.history import Who
@@ -44,7 +45,7 @@ def page(state: AgentState, _seen: Seen, where: Where, room: Room) -> Page:
 def _ordered(verdicts: list[Verdict], where: Where) -> list[Verdict]:
     order, backwards = where.order(NAME)
     keys = {
-        "since": lambda each: -each.since,
+        "since": lambda each: -since(each),
         "kind": lambda each: each.kind,
         "subject": lambda each: str(each.subject),
     }

@@ -25,7 +25,7 @@ from tests.unit.details import make_compaction, make_detail
 from tests.unit.node_builders import make_waterfall
 
 HALF_HOUR = 1800.0
-NOT_LISTED = "KVTIDE_LEVERS in the engine's environment does not list it"
+NOT_LISTED = "KVTIDE_LEVERS in the engine's environment does not list compact"
 CAN = (LeverRow(lever="compact", ok=True),)
 WHOLE = make_detail(compaction=make_compaction(state="idle", offline=0, released_bytes=None), allocation=None)
 GPU = Subject(scope="gpu", gpu="0")

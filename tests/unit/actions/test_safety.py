@@ -94,7 +94,7 @@ FOREIGN = NodeSignals(gpus=(GpuSignals(gpu="0", foreign_bytes=8 << 30),))
 OURS = NodeSignals(gpus=(GpuSignals(gpu="0", foreign_bytes=0),))
 WORKER = {"members": (make_worker(worker=with_(make_worker().worker, device_uuid=make_waterfall().uuid)),)}
 STALL = short(kind="kv_stall", tier="page")
-REASON = "KVTIDE_LEVERS in the engine's environment does not list it"
+REASON = "KVTIDE_LEVERS in the engine's environment does not list watermark"
 FORBIDDEN = {"levers": (LeverRow(lever="watermark", ok=False, reason=REASON),)}
 
 

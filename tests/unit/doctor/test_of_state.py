@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ def sound(**changes: object) -> AgentState:
     """A node where nothing has to be mended."""
     engine = sound_engine(hooks=SOUND_HOOKS, hooks_version=__version__, audit_supported=True, audit_reason="")
     state = make_state(engine, version=__version__, judge_errors={}, actions=None)
-    link = replace(state.link, refused_peers={}, rejected_frames={})
+    link = replace(state.link, refused_peers={}, rejected_frames={}, folded_names={})
     sources = (make_source(up=True, reason=""),)
     return replace(state, link=link, sources=sources, recorder=make_recorder(recording=True), **changes)
 
@@ -59,7 +60,7 @@ def node(**changes: object) -> Callable[[AgentState], AgentState]:
         (engine(phase="lost", reason="the link is gone"), "engine m", "bad", "engine's log"),
         (engine(hooks=make_hooks()), "engine m", "bad", "report it"),
         (engine(audit_supported=False, audit_reason="no pool"), "engine m", "warn", "compatibility"),
-        (engine(hooks_version="0.0.1"), "engine m", "note", "pip install -U kvtide"),
+        (engine(hooks_version="0.0.1"), "engine m", "note", f"pip install kvtide-{__version__}-py3-none-any.whl"),
         (engine(workers_expected=2), "engine m", "warn", "KVTIDE_SOCKET"),
         (node(sources=(make_source(up=False, reason="no driver"),)), "source device", "warn", "libnvidia-ml"),
         (node(sources=(make_source(up=False, absent=True, reason="no GPU"),)), "source device", "note", "libnvidia-ml"),
@@ -99,3 +100,47 @@ def test_clocks_that_are_apart_are_said() -> None:
     (found,) = [each for each in findings(state, state.at + 60) if each.check == "clock"]
     assert found.level == "warn"
     assert "60 s apart" in found.text
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "here", "in_a_pod"),
+    [
+        (
+            node(sources=(make_source(source="device", up=False, reason="no NVIDIA driver here"),)),
+            "source device",
+            "--gpus all",
+            "NVIDIA_VISIBLE_DEVICES=all",
+        ),
+        (node(engines=(), scrape=None), "engines", "installed beside it", "patch the engines' workload"),
+        (engine(hooks_version="0.0.1"), "engine m", "pip install", "hooksImage"),
+    ],
+)
+def test_on_kubernetes_it_says_what_the_pod_needs(
+    change: Callable[[AgentState], AgentState], check: str, here: str, in_a_pod: str
+) -> None:
+    state = change(sound())
+    for pod, said, never in ((False, here, in_a_pod), (True, in_a_pod, here)):
+        (found,) = [each for each in findings(state, state.at, pod=pod) if each.check == check]
+        assert said in found.mend
+        assert never not in found.mend
+
+
+def test_the_chart_gives_what_it_says() -> None:
+    """The pod's variables, and the values by which they are set."""
+    chart = Path(__file__).parents[3] / "deploy" / "helm" / "kvtide"
+    state = replace(sound(), sources=(make_source(source="device", up=False, reason="no NVIDIA driver here"),))
+    (found,) = [each for each in findings(state, state.at, pod=True) if each.check == "source device"]
+    template = "".join(file.read_text() for file in (chart / "templates").iterdir())
+    for variable in ("NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"):
+        assert variable in found.mend
+        assert variable in template
+    values = (chart / "values.yaml").read_text()
+    for name in ("visibleDevices: all", "driverCapabilities: utility", "runtimeClassName:", "enabled: true"):
+        assert name in values
+
+
+def test_names_that_were_too_many_are_told() -> None:
+    state = sound()
+    told = replace(state, link=replace(state.link, folded_names={"tenant": 3, "engine": 0, "id": 1}))
+    found = of(told, "names")
+    assert (found.level, "1 id, 3 tenants" in found.text) == ("warn", True)

@@ -18,6 +18,7 @@ import pytest
 
 from agent.cli.app import run
 from agent.doctor import files, processes, prometheus
+from agent.doctor.findings import WHEEL
 from agent.doctor.processes import Process
 
 
@@ -38,7 +39,9 @@ def installed(python: str) -> None:
 def test_an_engine_without_hooks_gets_the_command_that_installs_them(python: str) -> None:
     (found,) = processes.findings([serving(7, python)], frozenset())
     assert (found.check, found.level) == ("vLLM, pid 7", "bad")
-    assert found.mend == f"{Path(python).parents[1]}/bin/python -m pip install kvtide, then restart it"
+    assert (
+        found.mend == f"{Path(python).parents[1]}/bin/python -m pip install {WHEEL}, then restart it (docs/release.md)"
+    )
 
 
 def test_one_that_the_agent_hears_of_by_any_of_its_processes_is_not_told(python: str) -> None:

@@ -139,6 +139,9 @@ def test_the_agent_is_ready_as_the_probes_ask(node: Running) -> None:
     (container,) = pod()["containers"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert net.get(node.url + container[probe]["httpGet"]["path"])
+    eventually(
+        lambda: node.get("/api/v1/state")["recorder"]["reason"] != "not begun yet"
+    )  # its thread begins by itself
     state = node.get("/api/v1/state")
     assert state["ready"]
     assert state["recorder"]["recording"], state["recorder"]["reason"]

@@ -13,6 +13,7 @@ from agent import link as link_module
 from agent.engines import EngineTable
 from agent.link import LinkServer
 from agent.members import MAX_PROCESSES, MemberTable
+from agent.names import NodeNames
 from engine_hooks import wire
 from engine_hooks.auth import PeerCredentials
 from engine_hooks.members import TORCH
@@ -110,7 +111,7 @@ async def test_one_that_is_not_visible_comes_back_before_its_end_was_seen(
 
 
 def test_names_push_no_process_out() -> None:
-    members = MemberTable(3.0)
+    members = MemberTable(3.0, NodeNames())
     for number in range(3):
         members.hello(make_hello(role=TORCH, name=f"train-{number}", instance=f"own-{number}"), 100 + number, 0.0)
     for number in range(3 * MAX_PROCESSES):

@@ -98,7 +98,7 @@ async def test_a_word_of_its_own_is_needed_from_a_person_too(make_rig: MakeRig) 
 async def test_where_the_engine_can_not_its_reason_is_told(make_rig: MakeRig) -> None:
     bed = Bed(await make_rig(OPTED_IN, levers=levers(), allowed=()))
     await bed.look()
-    with pytest.raises(OrderError, match="KVTIDE_LEVERS in the engine's environment does not list it"):
+    with pytest.raises(OrderError, match="KVTIDE_LEVERS in the engine's environment does not list sleep"):
         await bed.order()
 
 
