@@ -77,8 +77,8 @@ boards: setup ## Draw every Grafana board over a real engine that leaks, into bu
 # of which are waited for; then, alone, what looks at the clock or compares how much was served. A file of tests/e2e
 # that is in no list is alone.
 PATIENT := alert_chain backtest_prometheus boards envoy hookless systemd_boot web
-LEFT := admission faults load notify parallel speculation tenants topology
-RIGHT := actions_real alerting balancer driver_calls engine_without lever_chaos versions waterfall
+LEFT := admission agent_failures chaos_kit engine_lives faults hashed_tenants load notify numbers speculation tenants topology
+RIGHT := actions_real alerting balancer busy_leak driver_calls engine_without lever_chaos parallel versions waterfall
 files = $(1:%=tests/e2e/test_%.py)
 test: setup ## Run all tests: unit, engine, e2e
 	@failed=0; \
@@ -104,9 +104,10 @@ test: setup ## Run all tests: unit, engine, e2e
 	suite $(AGENT) tests/e2e $(patsubst %,--ignore=%,$(call files,$(PATIENT) $(LEFT) $(RIGHT))) || failed=1; \
 	exit $$failed
 
-chaos: setup ## Pull levers at random on a real engine for ten minutes, then break what may break: no token may differ
+chaos: setup ## Pull levers at random on a real engine for ten minutes, shrink and grow its pool, break what may break
 	@failed=0; \
 	$(AGENT)/bin/python -m tests.bed.chaos $(CHAOS_ARGS) || failed=1; \
+	$(ENGINE)/bin/python -m tests.engine.compaction.cycles || failed=1; \
 	$(AGENT)/bin/python -m tests.bed.faults $(CHAOS_ARGS) || failed=1; \
 	exit $$failed
 

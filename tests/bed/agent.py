@@ -17,7 +17,8 @@ from tests.bed import net
 ROOT = Path(__file__).parents[2]
 KVTIDE = ROOT / ".venv" / "agent" / "bin" / "kvtide"
 POLL_SECONDS = 0.02
-START_SECONDS = 30.0
+START_SECONDS = STOP_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0  # for what comes about by itself, on a machine with much else to do
 MAIN = "from agent.cli.main import main; main()"
 
 
@@ -62,7 +63,7 @@ class AgentProcess:
         """Return what an engine needs in its environment to find this agent."""
         return {"KVTIDE_SOCKET": str(self.socket)}
 
-    def get(self, path: str, timeout: float = 5.0) -> str:
+    def get(self, path: str, timeout: float = net.PATIENCE_SECONDS) -> str:
         """Return the body of a GET; raises ``OSError`` unless it is a 2xx."""
         return net.get(self.url + path, timeout)
 
@@ -94,16 +95,23 @@ class AgentProcess:
         """Return /metrics by name, summed over labels."""
         return net.parse_metrics(self.get("/metrics"))
 
-    def wait(self, what: Callable[[], bool], timeout: float) -> float:
-        """Wait until ``what`` holds; return the seconds waited. Raises ``TimeoutError`` with the last state."""
-        began = time.monotonic()
-        while time.monotonic() - began < timeout:
-            if what():
-                return time.monotonic() - began
-            time.sleep(POLL_SECONDS)
-        raise TimeoutError(f"not within {timeout} s: {json.dumps(self.state(), indent=1)}")
+    def wait(self, what: Callable[[], object], timeout: float = PATIENCE_SECONDS) -> float:
+        """Wait until ``what`` holds; return the seconds waited. Raises ``TimeoutError`` with the last state.
 
-    def wait_live(self, timeout: float) -> float:
+        An engine that stands still for seconds has no numbers: where ``what`` stumbles over that, it does not hold.
+        """
+        began, stumbled = time.monotonic(), ""
+        while time.monotonic() - began < timeout:
+            try:
+                if what():
+                    return time.monotonic() - began
+                stumbled = ""
+            except (LookupError, TypeError, ValueError) as error:
+                stumbled = f" ({error!r})"
+            time.sleep(POLL_SECONDS)
+        raise TimeoutError(f"not within {timeout} s{stumbled}: {json.dumps(self.state(), indent=1)}")
+
+    def wait_live(self, timeout: float = PATIENCE_SECONDS) -> float:
         """Wait until one engine is live."""
         return self.wait(lambda: [engine["phase"] for engine in self.engines()] == ["live"], timeout)
 
@@ -122,7 +130,7 @@ class AgentProcess:
             self.process.send_signal(signal.SIGCONT)
             self.process.terminate()
         try:
-            self.process.wait(10.0)
+            self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
         return self._reap()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-STOP_SECONDS = 10.0
+STOP_SECONDS = 30.0
 # What a container's root may do unless it is told otherwise: among it, to read whatever it sees.
 USUAL = (
     "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,net_raw,sys_chroot,mknod,audit_write,"

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.bed import net, processes
+from tests.bed import net, processes, shared_memory
 
 ROOT = Path(__file__).parents[2]
 VLLM = ROOT / ".venv" / "engine" / "bin" / "vllm"
@@ -22,6 +22,8 @@ MODEL_NAME = "tiny"
 CORE_TITLE = "VLLM::EngineCore"
 LOG_TAIL_LINES = 40
 POLL_SECONDS = 0.2
+START_SECONDS = 600.0  # 25 to 50 s on two idle cores
+HEALTH_SECONDS = 5.0  # then it is asked again
 
 ENVIRONMENT = {
     # Nothing is looked up, reported or downloaded.
@@ -33,6 +35,9 @@ ENVIRONMENT = {
     # containers refuse.
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # One thread computes: two wait for each other some hundred times a step, and where others want the cores each wait
+    # is a turn of the kernel's. With three busy processes a core a load that takes 20 s takes more than 300 s by two.
+    "OMP_NUM_THREADS": "1",
 }
 # float32 always: with bfloat16 a worker can die of an illegal instruction (AMX) on some machines.
 ARGUMENTS = ("--dtype", "float32", "--enforce-eager", "--host", "127.0.0.1")
@@ -104,21 +109,21 @@ class EngineServer:
         (pid,) = self.core_pids()
         return pid
 
-    def wait_ready(self, timeout: float = 180.0) -> float:
+    def wait_ready(self, timeout: float = START_SECONDS) -> float:
         """Wait until the server answers; return the seconds waited. Fails at once when the process has ended."""
         began = time.monotonic()
         while time.monotonic() - began < timeout:
             if self._process.poll() is not None:
                 raise EngineDiedError(f"vllm ended with {self._process.returncode}; {self.log}:\n{self.log_tail()}")
             try:
-                self.get("/health")
+                self.get("/health", HEALTH_SECONDS)
             except OSError:
                 time.sleep(POLL_SECONDS)
                 continue
             return time.monotonic() - began
         raise TimeoutError(f"vllm not ready after {timeout} s; {self.log}:\n{self.log_tail()}")
 
-    def get(self, path: str, timeout: float = 5.0) -> str:
+    def get(self, path: str, timeout: float = net.PATIENCE_SECONDS) -> str:
         """Return the body of a GET; raises ``OSError`` (``urllib.error.HTTPError`` is one) unless it is a 2xx."""
         return net.get(self.url + path, timeout)
 
@@ -132,12 +137,16 @@ class EngineServer:
 
     def kill(self) -> None:
         """End all of the server's processes with SIGKILL, as an OOM kill of the whole container would."""
-        processes.kill_session(self.pid, self.pids())
+        known = self.pids()
+        left = shared_memory.mapped(known)
+        processes.kill_session(self.pid, known)
         self._process.wait()
+        shared_memory.remove(left)
 
     def stop(self, timeout: float = 15.0) -> None:
         """End the server in order, by SIGTERM; what is left after ``timeout`` seconds is killed."""
         known = self.pids()
+        left = shared_memory.mapped(known)
         if self._process.poll() is None:
             # Only the API server is told, as by Kubernetes: a core that hears it too looks to it like a crash.
             self._process.terminate()
@@ -148,6 +157,7 @@ class EngineServer:
         # Without its API server a core runs on for ever: nothing to wait for.
         processes.kill_session(self.pid, known)
         self._process.wait()
+        shared_memory.remove(left)
 
     def __enter__(self) -> Self:
         return self

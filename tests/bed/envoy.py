@@ -8,8 +8,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +19,8 @@ from tests.bed import net
 
 ROOT = Path(__file__).parents[2]
 SHOWN = ROOT / "deploy" / "balancer" / "envoy.yaml"
-START_SECONDS = 20.0
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
 POLL_SECONDS = 0.02
 
 
@@ -73,7 +72,7 @@ class EnvoyServer:
             try:
                 self.flags()
                 return self
-            except (OSError, urllib.error.URLError):
+            except OSError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self.__exit__(None, None, None)
                     said = (self._folder / "envoy.log").read_text()
@@ -84,13 +83,12 @@ class EnvoyServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.terminate()
-        self._process.wait(10.0)
+        self._process.wait(STOP_SECONDS)
         self._log.close()
 
     def flags(self) -> dict[str, frozenset[str]]:
         """Return what Envoy holds against each host, such as ``failed_active_health_check``."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._admin}/clusters?format=json", timeout=5.0) as answer:
-            clusters = json.load(answer)["cluster_statuses"]
+        clusters = json.loads(net.get(f"http://127.0.0.1:{self._admin}/clusters?format=json"))["cluster_statuses"]
         hosts = next(each for each in clusters if each["name"] == "engines").get("host_statuses", ())
         return {
             self._names[host["address"]["socket_address"]["port_value"]]: frozenset(

@@ -19,9 +19,9 @@ global
     stats socket {folder}/admin.sock mode 600 level admin
 defaults
     mode http
-    timeout connect 2s
-    timeout client 10s
-    timeout server 10s
+    timeout connect 30s
+    timeout client 60s
+    timeout server 60s
 frontend all
     bind 127.0.0.1:{port}
     default_backend engines
@@ -72,7 +72,7 @@ class HaproxyServer(Server):
     def ask(self, command: str) -> str:
         """Return what the stats socket answers."""
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(5.0)
+            sock.settimeout(net.PATIENCE_SECONDS)
             sock.connect(str(self.folder / "admin.sock"))
             sock.sendall(f"{command}\n".encode())
             data = bytearray()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import urllib.request
+from pathlib import Path
+
+PATIENCE_SECONDS = 30.0  # for one answer, on a machine with much else to do
+LOWEST_PORT, USUAL_FIRST = 10_000, 32_768
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_claims: list[socket.socket] = []  # kept for as long as this process lives
 
 # What is on this machine is reached directly, whatever proxy the environment names.
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def get(url: str, timeout: float = 5.0) -> str:
+def get(url: str, timeout: float = PATIENCE_SECONDS) -> str:
     """Return the body of a GET; raises ``OSError`` (``urllib.error.HTTPError`` is one) unless it is a 2xx."""
     with _direct.open(url, timeout=timeout) as response:
         body: bytes = response.read()
@@ -17,11 +24,25 @@ def get(url: str, timeout: float = 5.0) -> str:
 
 
 def free_port() -> int:
-    """Return a TCP port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """Return a TCP port of the loopback interface that nobody listens on now, and that is given to no other test.
+
+    Some bind it half a minute later. So it is none of those that the kernel gives to whoever connects or binds port 0,
+    and it is claimed for as long as this process lives, by a name in the kernel's abstract namespace of sockets.
+    """
+    first = int(_RANGE.read_text().split()[0])
+    ports = range(LOWEST_PORT, first if first > LOWEST_PORT else USUAL_FIRST)
+    for port in random.sample(ports, len(ports)):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        with socket.socket() as probe:
+            try:
+                claim.bind(f"\0kvtide-port-{port}")
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                claim.close()
+                continue
+        _claims.append(claim)
         return port
+    raise RuntimeError(f"no port of {ports} is free")
 
 
 def parse_metrics(text: str) -> dict[str, float]:

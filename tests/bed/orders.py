@@ -23,7 +23,8 @@ from engine_hooks.levers.orders import ActionOrder, ActionResult, Op
 
 T = TypeVar("T")
 POLL_SECONDS = 0.02
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 TICK_SECONDS = 0.1
 
 
@@ -61,7 +62,7 @@ class Orders:
         """Return the API servers of the only engine."""
         return [member for member in self.engine().members if member.role == "frontend"]
 
-    def wait(self, what: Callable[[], bool], timeout: float) -> None:
+    def wait(self, what: Callable[[], bool], timeout: float = PATIENCE_SECONDS) -> None:
         """Wait until ``what`` holds; raises ``TimeoutError`` with the state."""
         deadline = time.monotonic() + timeout
         while not what():
@@ -69,7 +70,7 @@ class Orders:
                 raise TimeoutError(f"not within {timeout} s: {self.engines()}")
             time.sleep(POLL_SECONDS)
 
-    def wait_live(self, timeout: float = 10.0) -> EngineState:
+    def wait_live(self, timeout: float = PATIENCE_SECONDS) -> EngineState:
         """Wait until one engine is live; return it."""
         self.wait(lambda: [engine.phase for engine in self.engines()] == ["live"], timeout)
         return self.engine()
@@ -114,7 +115,7 @@ class Orders:
         async def call() -> T:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(10.0)
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(PATIENCE_SECONDS)
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._serve())
@@ -143,7 +144,7 @@ class Orders:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not self._up.wait(10.0):
+        if not self._up.wait(PATIENCE_SECONDS):
             raise RuntimeError("the link did not come up")
         return self
 
@@ -151,5 +152,5 @@ class Orders:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10.0)
+        self._thread.join(PATIENCE_SECONDS)
         self._loop.close()

@@ -42,7 +42,7 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def kill_session(session: int, known: list[int] | None = None, timeout: float = 10.0) -> None:
+def kill_session(session: int, known: list[int] | None = None, timeout: float = 60.0) -> None:
     """Kill every member of ``session``, and those of ``known`` that live on; return when none is left.
 
     ``known`` are members seen earlier: one that left the session and whose parent died is found in no other way.

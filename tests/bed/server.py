@@ -13,8 +13,8 @@ from typing import Self
 from tests.bed import net
 
 UNPACKED = Path(__file__).parents[2] / "build" / "unpacked"
-START_SECONDS = 30.0
-STOP_SECONDS = 10.0
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
 POLL_SECONDS = 0.05
 
 

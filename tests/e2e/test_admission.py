@@ -27,6 +27,7 @@ from tests.bed.engine import EngineServer
 pytestmark = pytest.mark.timeout(1200)  # for the start of the server on a machine with much else to do
 
 SERVERS = 2
+WAIT_SECONDS = 120.0  # for what comes about by itself, on a machine with much else to do
 BODY = {"model": "tiny", "prompt": [5, 6, 7, 8], "max_tokens": 4, "temperature": 0.0, "ignore_eos": True}
 LONG = {**BODY, "prompt": list(range(3, 99)), "max_tokens": 1500, "stream": True}  # 50 blocks of 32 tokens
 CHAT = {"model": "tiny", "messages": [{"role": "user", "content": "hello"}], "temperature": 0.0, "ignore_eos": True}
@@ -75,7 +76,7 @@ class Link:
         return str(engine.instance)
 
     def order(
-        self, op: Any, arguments: Any, lease: float = 60.0, action: str = "", core: str = ""
+        self, op: Any, arguments: Any, lease: float = 600.0, action: str = "", core: str = ""
     ) -> list[ActionResult]:
         """Order the same of all API servers, or enforcing of the ``core``; return what they said."""
         action = action or uuid.uuid4().hex
@@ -88,6 +89,7 @@ class Link:
                 op=op,
                 instance=target,
                 lease_seconds=lease,
+                valid_seconds=WAIT_SECONDS,
                 arguments=arguments,
             )
             for target in targets
@@ -100,7 +102,7 @@ class Link:
         async def run() -> Any:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10.0)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(60.0)
 
 
 class Rules:
@@ -128,7 +130,7 @@ class Rig:
         self.engine = engine
         self.link = link
         limits = httpx2.Limits(max_keepalive_connections=0)
-        self.client = httpx2.Client(base_url=engine.url, trust_env=False, timeout=120.0, limits=limits)
+        self.client = httpx2.Client(base_url=engine.url, trust_env=False, timeout=600.0, limits=limits)
 
     def post(self, body: Any, path: str = "/v1/completions", **headers: str) -> httpx2.Response:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -139,7 +141,7 @@ class Rig:
         return stack.enter_context(self.client.stream("POST", "/v1/completions", json=body, headers=headers))
 
 
-def wait_for(what: Any, timeout: float = 30.0) -> Any:
+def wait_for(what: Any, timeout: float = WAIT_SECONDS) -> Any:
     until = time.monotonic() + timeout
     while time.monotonic() < until:
         found = what()

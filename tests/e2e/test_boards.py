@@ -23,7 +23,7 @@ from tests.bed.boards.query import Asker, Query, Window
 from tests.bed.load import LoadReport, run_load
 
 LOAD_SECONDS = 15.0
-PATIENCE = 60.0
+PATIENCE = 180.0
 SETTLE_SECONDS = 4 * scene.SCRAPE_SECONDS
 LEAST, MOST = 11, 37
 WOULD = 'kvtide_actions_total{lever="reclaim_orphans",result="would"}'
@@ -149,6 +149,10 @@ def seen() -> Iterator[Seen]:
         playing.agent.wait(lambda: WOULD in playing.agent.get("/metrics"), PATIENCE)
         playing.agent.wait(lambda: playing.order("active_cap", "requests=64"), PATIENCE)
         time.sleep(SETTLE_SECONDS)
+        # Both pages have just been read, with nobody silent on them.
+        playing.agent.wait(lambda: {each["phase"] for each in playing.agent.engines()} == {"live"}, PATIENCE)
+        time.sleep(scene.SCRAPE_SECONDS)
+        playing.prometheus.wait_scraped()
         window = Window(began, time.time(), scene.SCRAPE_SECONDS)
         yield Seen(Asker(playing.prometheus.url, window), planted.n, report)
 

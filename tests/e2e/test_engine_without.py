@@ -36,7 +36,7 @@ def test_engine_starts_and_serves(place: Path, env: dict[str, str]) -> None:
         EngineServer(place / "engine.log", num_blocks=300, env={**agent.engine_env(), **env}) as engine,
     ):
         engine.wait_ready()
-        report = asyncio.run(run_load(engine.url, LoadPlan(requests=10, seconds=60, concurrency=4)))
+        report = asyncio.run(run_load(engine.url, LoadPlan(requests=10, seconds=300, concurrency=4)))
         assert (report.completed, report.failed) == (10, 0), report.errors
         assert agent.engines() == []
         said = engine.log.read_text()

@@ -15,7 +15,7 @@ import pytest
 
 from tests.bed.agent import AgentProcess
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 
 

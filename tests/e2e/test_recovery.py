@@ -63,7 +63,7 @@ def serving(place: Path, mode: str) -> Iterator[tuple[AgentProcess, EngineServer
         env = {**agent.engine_env(), **leak_env(place / "leak"), "KVTIDE_LEVERS": LEVERS}
         with EngineServer(place / "engine.log", num_blocks=BLOCKS, env=env) as engine:
             engine.wait_ready()
-            agent.wait_live(10.0)
+            agent.wait_live()
             yield agent, engine
 
 
@@ -92,10 +92,10 @@ def test_a_leak_under_load_is_turned_and_without_kvtide_it_is_not() -> None:
         with serving(place / "on", "enforce") as (agent, engine):
             sound = load(agent, engine, None)
             turned = load(agent, engine, place / "on" / "leak")
-            agent.wait(lambda: agent.pool() is not None and agent.pool()["orphaned"] == 0, 30.0)
+            agent.wait(lambda: agent.pool() is not None and agent.pool()["orphaned"] == 0)
             # The pool is whole again, without a restart.
             assert engine.core_pid() == turned.pid == sound.pid
-            agent.wait(lambda: agent.pool() is not None and agent.pool()["held"] == 0, 30.0)
+            agent.wait(lambda: agent.pool() is not None and agent.pool()["held"] == 0)
             pool = agent.pool()
             assert pool is not None
             assert (pool["capacity"], pool["over_freed"], pool["exact"]) == (BLOCKS - 1, 0, True)

@@ -13,12 +13,13 @@ import pytest
 from tests.bed.boot.machine import Machine, missing
 from tests.bed.boot.wheels import ROOT, wheels
 
-SECONDS = 150.0
+SECONDS = 600.0
 PYTHON = "/usr/bin/python3"  # one below /root or /home the sandbox hides
-DROP_IN = "[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\nRestartSec=0.2\n"
+# A busy machine may give a healthy agent nothing to run for seconds.
+DROP_IN = "[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\nRestartSec=0.2\n"
 ENGINE = "[Service]\nExecStart=/bin/sleep infinity\nUser=engine\nSupplementaryGroups=kvtide-engines\n"
 SCRIPT = r"""
-until_() { for _ in $(seq 150); do eval "$1" && return 0; sleep 0.1; done; echo "never: $1"; return 1; }
+until_() { for _ in $(seq 600); do eval "$1" && return 0; sleep 0.1; done; echo "never: $1"; return 1; }
 show() { systemctl show -P "$1" kvtide.service; }
 exec 2>&1
 
@@ -40,8 +41,8 @@ echo "## stuck"
 kvtide actions off "a test" >/dev/null && echo "off"
 before=$(show MainPID)
 kill -STOP "$before"
-until_ '[ "$(show NRestarts)" = 1 ] && [ "$(show ActiveState)" = active ]' && echo "restarted"
-[ "$(show MainPID)" != "$before" ] && echo "another process"
+until_ '[ "$(show MainPID)" != '"$before"' ] && [ "$(show ActiveState)" = active ]' && echo "another process"
+[ "$(show NRestarts)" -ge 1 ] && echo "restarted"
 kvtide status >/dev/null && echo "answers"
 journalctl -q --no-pager -u kvtide.service | grep -o 'Watchdog timeout.*' | head -1
 grep -aqs "switched off by root: a test" /var/lib/kvtide/actions.db* && echo "journal kept"
@@ -69,10 +70,10 @@ from agent.supervisor.base import RefusedError, Target
 from agent.supervisor.systemd import SystemdSupervisor
 
 async def main():
-    engine = SystemdSupervisor("engine.service", 10.0)
+    engine = SystemdSupervisor("engine.service", 120.0)
     target = Target(engine="llama", instance="a", host="h", pid=int(sys.argv[1]), started_at=0.0)
     try:
-        await SystemdSupervisor("kvtide.service", 10.0).restart(target)
+        await SystemdSupervisor("kvtide.service", 120.0).restart(target)
     except RefusedError as error:
         print("refused:", error)
     await engine.restart(target)
@@ -138,7 +139,7 @@ def test_engines_may_connect_and_not_order_and_strangers_neither(told: dict[str,
 
 def test_a_main_loop_that_stands_still_is_killed_and_started_again(told: dict[str, str]) -> None:
     lines = told["stuck"].splitlines()
-    assert lines[:4] == ["off", "restarted", "another process", "answers"]
+    assert lines[:4] == ["off", "another process", "restarted", "answers"]
     assert lines[4].startswith("Watchdog timeout")
     assert lines[5] == "journal kept"
 

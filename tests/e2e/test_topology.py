@@ -19,8 +19,7 @@ from tests.bed.load import LoadPlan, run_load
 
 BLOCKS = 300  # vLLM's null block among them
 START_SECONDS = 600.0
-PATIENCE = 10.0
-LOAD = LoadPlan(requests=10, seconds=120, concurrency=4)
+LOAD = LoadPlan(requests=10, seconds=300, concurrency=4)
 
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -78,7 +77,7 @@ def test_tensor_parallel_workers_and_two_api_servers(place: Path) -> None:
                     engines[0]["detail"]
                 )
 
-            agent.wait(complete, PATIENCE)
+            agent.wait(complete)
             engine = agent.engine()
             workers, frontends = up(engine, "worker"), up(engine, "frontend")
             assert pids(workers) == titled(server, "Worker")
@@ -104,12 +103,12 @@ def test_tensor_parallel_workers_and_two_api_servers(place: Path) -> None:
             agent.kill()
             serve_some(server)
             agent = AgentProcess(place)
-            agent.wait(complete, PATIENCE)
+            agent.wait(complete)
             again = agent.engine()
             assert {m["pid"] for m in again["members"]} == {m["pid"] for m in engine["members"]}
             assert (again["instance"], again["hooks"]["errors"]) == (engine["instance"], {})
             assert "Traceback" not in server.log.read_text()
-        agent.wait(lambda: agent.engines() == [] and agent.state()["unjoined_members"] == 0, PATIENCE)
+        agent.wait(lambda: agent.engines() == [] and agent.state()["unjoined_members"] == 0)
         assert "kvtide_member_up" not in "\n".join(
             line for line in agent.get("/metrics").splitlines() if line[0] != "#"
         )
@@ -130,7 +129,7 @@ def test_data_parallel_ranks(place: Path) -> None:
             seen = [(len(up(e, "worker")), bool(e["detail"])) for e in engines]
             return seen == [(1, True)] * 2 and len(up(engines[0], "frontend")) == 2
 
-        agent.wait(complete, PATIENCE)
+        agent.wait(complete)
         first, second = agent.engines()
         assert (first["index"], second["index"]) == (0, 1)
         assert (first["engine"], second["engine"]) == ("tiny-dp0", "tiny-dp1")
@@ -161,7 +160,7 @@ def test_pipeline_parallel_workers(place: Path) -> None:
                 (2, 1, True)
             ]
 
-        agent.wait(complete, PATIENCE)
+        agent.wait(complete)
         engine = agent.engine()
         workers = up(engine, "worker")
         assert pids(workers) == titled(server, "Worker")

@@ -7,6 +7,7 @@ history. Engines are vLLM's own EngineCoreProc over a made-up model, each with t
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -20,14 +21,13 @@ import pytest
 from agent.cli.control import ControlClient
 from agent.errors import KvtideError
 from tests.bed.agent import ROOT, AgentProcess
-from tests.bed.net import parse_metrics
 
 PYTHON = ROOT / ".venv" / "engine" / "bin" / "python"
 OLD = "706f530"
 RUNNING = 8
-START_SECONDS, PATIENCE_SECONDS = 300.0, 60.0
+START_SECONDS = 600.0
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.timeout(2 * START_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -80,18 +80,18 @@ def engine(tree: Path, name: str, place: Path) -> Iterator[subprocess.Popen[str]
 
 
 def live(agent: AgentProcess) -> dict[str, dict[str, Any]]:
-    """Wait until both engines are live and all their requests run; return them by name."""
-
-    def found() -> dict[str, dict[str, Any]]:
-        return {each["engine"]: each for each in agent.engines() if each["phase"] == "live"}
+    """Wait until both engines are live and go on, and all their requests run; return them by name, as then seen."""
+    seen: dict[str, dict[str, Any]] = {}
 
     def both() -> bool:
-        return {name: each["running"] for name, each in found().items()} == {"new": RUNNING, "old": RUNNING}
+        seen.clear()
+        seen.update({each["engine"]: each for each in agent.engines() if each["phase"] == "live"})
+        return {name: each["running"] for name, each in seen.items()} == {"new": RUNNING, "old": RUNNING}
 
     agent.wait(both, START_SECONDS)
-    before = found()
-    agent.wait(lambda: all(found()[name]["steps"] > before[name]["steps"] for name in before), PATIENCE_SECONDS)
-    return found()
+    before = dict(seen)
+    agent.wait(lambda: both() and all(seen[name]["steps"] > before[name]["steps"] for name in before))
+    return seen
 
 
 def check(agent: AgentProcess) -> None:
@@ -102,9 +102,25 @@ def check(agent: AgentProcess) -> None:
         assert (pool["capacity"], pool["orphaned"], pool["over_freed"]) == (3999, 0, 0)
         assert pool["held"] + pool["cached_idle"] + pool["empty"] == pool["capacity"]
         assert each["hooks"]["errors"] == {}
-    agent.wait(lambda: all(each["detail"] is not None for each in agent.engines()), PATIENCE_SECONDS)
+    agent.wait(lambda: all(each["detail"] is not None for each in agent.engines()))
     assert set(agent.state()["link"]["rejected_frames"].values()) == {0}
-    assert parse_metrics(agent.get("/metrics"))["kvtide_engine_up"] == 2
+    agent.wait(lambda: agent.metrics()["kvtide_engine_up"] == 2)
+
+
+def answer(agent: AgentProcess, name: str) -> str:
+    """What comes of an order: the phase of the action, or why it is none. An engine that stands still gets no order."""
+    said = ""
+
+    def asked() -> bool:
+        nonlocal said
+        try:
+            said = order(agent, name)["phase"]
+        except KvtideError as error:
+            said = str(error)
+        return "stale" not in said and said != "failed"
+
+    agent.wait(asked)
+    return said
 
 
 def order(agent: AgentProcess, name: str) -> Any:
@@ -127,9 +143,8 @@ def test_engines_of_two_versions_are_whole_to_agents_of_two_versions(old: Path) 
             for tree, called in ((old, "old"), (ROOT, "new")):
                 stack.enter_context(engine(tree, called, place))
             check(agent)
-            assert order(agent, "new")["phase"] not in ("refused", "failed")
-            with pytest.raises(KvtideError, match=r"unsupported|does not tell"):
-                order(agent, "old")
+            assert answer(agent, "new") == "would"
+            assert re.search("unsupported|does not tell", answer(agent, "old"))
         with AgentProcess(place, tree=old) as agent:
             check(agent)
         with AgentProcess(place) as agent:

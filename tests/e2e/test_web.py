@@ -39,7 +39,7 @@ def agent(folder: Path) -> Iterator[AgentProcess]:
 def kvtide(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("KVTIDE_")} | variables
     command = [KVTIDE, *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, env=environment)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=180, env=environment)
 
 
 def test_the_commands_reach_it_with_what_the_environment_says(agent: AgentProcess, folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_browser_shows_the_page_to_who_is_known(agent: AgentProcess, folder: P
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--ignore-certificate-errors", "--dump-dom"]
         url = agent.url.replace("//", f"//{who}") + "/"
         command = ["chromium", *options, f"--user-data-dir={folder}/browser", url]
-        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=90).stdout
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300).stdout
 
     assert "No engine is connected" in page("prom:geheim@")
     assert "No engine is connected" not in page("")

@@ -5,5 +5,18 @@ plain ones to compare with included.
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import pytest
+
+TIMEOUT_SECONDS = 1200.0  # of a test without a mark: real engines run in it, on a machine with much else to do
 
 os.environ["KVTIDE_DISABLE"] = "1"
+os.environ["OMP_NUM_THREADS"] = "1"  # as in tests.bed.engine
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test here the time that a busy machine needs; those of other folders have what they have."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))

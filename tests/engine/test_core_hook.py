@@ -303,22 +303,22 @@ def test_engine_in_its_callers_process(tmp_path: Path) -> None:
             while (line := process.stdout.readline()) and "DONE" not in line:
                 pass
             assert line, (tmp_path / "errors").read_text()[-3000:]
-            agent.wait_live(2.0)
+            agent.wait_live()
             engine = agent.engine()
             assert engine["pid"] == process.pid
             assert engine["steps"] > 150
             assert engine["pool"]["capacity"] == 199
             assert (engine["pool"]["held"], engine["pool"]["orphaned"]) == (0, 0)
             # Its worker lives in the same process and has a link of its own.
-            agent.wait(lambda: any(member["up"] for member in agent.engine()["members"]), 5.0)
+            agent.wait(lambda: any(member["up"] for member in agent.engine()["members"]))
             (worker,) = agent.engine()["members"]
             assert (worker["role"], worker["rank"], worker["pid"]) == ("worker", 0, process.pid)
             assert worker["worker"]["kv_bytes"] == 200 * engine["pool"]["block_bytes"]
             process.stdin.write("\n")
             process.stdin.flush()
             assert "CLOSED" in process.stdout.readline()
-            agent.wait(lambda: agent.engines() == [], 3.0)
-            agent.wait(lambda: agent.state()["unjoined_members"] == 0, 3.0)
+            agent.wait(lambda: agent.engines() == [])
+            agent.wait(lambda: agent.state()["unjoined_members"] == 0)
         finally:
             process.kill()
             process.communicate()

@@ -145,7 +145,7 @@ def processes(agent: AgentProcess) -> list[dict[str, Any]]:
 def test_a_process_of_its_own_is_seen_from_attach_to_close(agent: AgentProcess, tmp_path: Path) -> None:
     with running(ATTACH, agent, tmp_path / "errors") as child:
         child.says("ATTACHED")
-        agent.wait(lambda: [process["up"] for process in processes(agent)] == [True], 5.0)
+        agent.wait(lambda: [process["up"] for process in processes(agent)] == [True])
         (process,) = processes(agent)
         assert (process["process"], process["role"], process["pid"]) == ("train_job", "torch", child.pid)
         assert process["allocator"]["row"]["reason"] == "no CUDA in this process: torch is not loaded"
@@ -153,22 +153,22 @@ def test_a_process_of_its_own_is_seen_from_attach_to_close(agent: AgentProcess, 
         child.go_on()
         assert child.says("TORCH") == "False", "being watched must not initialise CUDA"
         without = "no CUDA in this process: this torch was built without it"
-        agent.wait(lambda: processes(agent)[0]["allocator"]["row"]["reason"] == without, 5.0)
+        agent.wait(lambda: processes(agent)[0]["allocator"]["row"]["reason"] == without)
         page = agent.get("/metrics")
         assert 'kvtide_allocator_up{engine="",process="train_job",role="torch",rank="0"} 0.0' in page
         assert 'kvtide_torch_process_up{process="train_job"} 1.0' in page
         assert "kvtide_allocator_reserved_bytes{" not in page, "absent is not zero"
         child.go_on()
         child.says("CLOSED")
-        agent.wait(lambda: processes(agent) == [], 5.0)
+        agent.wait(lambda: processes(agent) == [])
 
 
 def test_a_process_that_is_killed_is_gone(agent: AgentProcess, tmp_path: Path) -> None:
     with running(ATTACH, agent, tmp_path / "errors") as child:
         child.says("ATTACHED")
-        agent.wait(lambda: len(processes(agent)) == 1, 5.0)
+        agent.wait(lambda: len(processes(agent)) == 1)
         child.kill()
-        agent.wait(lambda: processes(agent) == [], 5.0)
+        agent.wait(lambda: processes(agent) == [])
 
 
 def test_a_worker_that_fails_while_it_loads_is_told_of_although_no_engine_came_up(
@@ -176,13 +176,13 @@ def test_a_worker_that_fails_while_it_loads_is_told_of_although_no_engine_came_u
 ) -> None:
     with running(LOADING_FAILS, agent, tmp_path / "errors", str(MODEL_DIR)) as child:
         assert child.says("RAISED") == "OutOfMemoryError"
-        agent.wait(lambda: len(agent.state()["failures"]) == 1, 5.0)
+        agent.wait(lambda: len(agent.state()["failures"]) == 1)
         (failure,) = agent.state()["failures"]
         event = failure["event"]
         assert (event["kind"], event["where"], event["count"]) == ("oom", "load_model", 1)
         assert failure["judgement"]["cause"] == "fragmented"
         child.kill()
-        agent.wait(lambda: agent.state()["unjoined_members"] == 0, 5.0)
+        agent.wait(lambda: agent.state()["unjoined_members"] == 0)
         assert agent.state()["failures"] == [failure], "what was told stays"
         assert agent.metrics()["kvtide_memory_failures_total"] == 1
 
@@ -190,15 +190,15 @@ def test_a_worker_that_fails_while_it_loads_is_told_of_although_no_engine_came_u
 def test_a_step_that_fails_is_told_of_and_its_error_goes_on(agent: AgentProcess, tmp_path: Path) -> None:
     with running(STEP_FAILS, agent, tmp_path / "errors", str(MODEL_DIR)) as child:
         child.says("SERVED")
-        agent.wait_live(5.0)
-        agent.wait(lambda: any(member["worker"] for member in agent.engine()["members"]), 5.0)
+        agent.wait_live()
+        agent.wait(lambda: any(member["worker"] for member in agent.engine()["members"]))
         (worker,) = agent.engine()["members"]
         assert worker["allocator"]["row"]["reason"] == "no CUDA in this process: this torch was built without it"
         assert worker["worker"]["kv_bytes"] > 0
         assert agent.state()["failures"] == []
         child.go_on()
         assert child.says("RAISED") == "CUDA error: an illegal memory access was encountered"
-        agent.wait(lambda: len(agent.state()["failures"]) == 1, 5.0)
+        agent.wait(lambda: len(agent.state()["failures"]) == 1)
         (failure,) = agent.state()["failures"]
         assert (failure["event"]["kind"], failure["event"]["where"]) == ("illegal_address", "execute_model")
         assert (failure["role"], failure["rank"], failure["pid"], failure["judgement"]) == (

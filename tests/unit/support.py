@@ -19,7 +19,7 @@ from engine_hooks.link import LinkCallbacks
 from engine_hooks.settings import Settings
 from tests.unit.builders import make_hello
 
-PATIENCE = 10.0  # how long anything is waited for that should come at once
+PATIENCE = 60.0  # how long anything is waited for that should come at once
 
 KEY = bytes(range(32))
 

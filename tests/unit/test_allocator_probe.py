@@ -18,6 +18,12 @@ from tests.bed.snapshots import AllocatorBed, server_like
 from tests.unit.probes import make_probe, many_sites, sent
 
 
+@pytest.fixture(autouse=True)
+def _no_walk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk during which a busy machine did something else for 10 ms would make the next one come later."""
+    monkeypatch.setattr(probe_module, "DUTY", 100.0)
+
+
 def test_without_torch_or_cuda_it_says_so_and_gives_no_number(put: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     probe = make_probe()
@@ -55,6 +61,7 @@ def test_a_slow_walk_is_made_rarely_and_says_so(put: Any, monkeypatch: pytest.Mo
         return {"segments": []}
 
     torch._C._cuda_memorySnapshot = slow
+    monkeypatch.setattr(probe_module, "DUTY", DUTY)
     monkeypatch.setattr(probe_module.time, "monotonic", lambda: now[0])
     probe = make_probe()
     walk = probe.row(0.0).walk

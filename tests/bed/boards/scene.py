@@ -34,7 +34,7 @@ CAPACITY = BLOCKS - 1  # vLLM keeps one block for itself: the null block
 ENGINE = "tiny"
 MORE_ENGINES = ("engine-0", "engine-1")
 START_SECONDS = 1200.0  # of a vLLM server on a machine that is busy with much else
-SUPPORT_SECONDS = 60.0
+SUPPORT_SECONDS = 180.0
 HOOKLESS, HOOKLESS_USE = "hookless", 0.25
 
 TOTAL = 80 * GIB

@@ -20,7 +20,7 @@ from tests.unit.builders import make_pool_report
 from tests.unit.details import make_detail, make_leak
 from tests.unit.support import eventually
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 
 
 class Leaking(Engine):

@@ -11,6 +11,7 @@ from tests.unit.alerts.promtool import Series, after, always, of, ramp, run
 
 TEN_MINUTES = 600
 AT = "20m"
+RECORDING = ("kvtide-recording.yml",)  # what is asked for here needs no alerts
 
 
 def engine(
@@ -54,6 +55,7 @@ def test_the_scale_out_signal(tmp_path: Path) -> None:
             asked(engine("m", 400)[:3], fleet__kvtide_scale_out__ratio=0.5),
         ],
         15,
+        names=RECORDING,
     )
 
 
@@ -67,6 +69,7 @@ def test_a_leak_buys_no_nodes(tmp_path: Path) -> None:
             asked([*engine("m", 400), *engine("page", 990, orphaned=None)], fleet__kvtide_scale_out__ratio=0.5),
         ],
         15,
+        names=RECORDING,
     )
 
 
@@ -89,6 +92,7 @@ def test_what_may_be_a_leak_buys_no_nodes_either(tmp_path: Path) -> None:
             asked([*engine("m", 400), of(c.KV_OVER_FREED, 100, engine="m")], fleet__kvtide_scale_out__ratio=0.5),
         ],
         15,
+        names=RECORDING,
     )
 
 
@@ -129,6 +133,7 @@ def test_a_ramp_calls_for_engines_long_before_the_pool_is_full_and_a_leak_never_
             each_minute(rising(leaks=True), f"{asks} < bool 0.33", f"{used} >= bool 0.33"),
         ],
         15,
+        names=RECORDING,
     )
 
 
@@ -155,6 +160,7 @@ def test_how_many_engines_there_should_be(tmp_path: Path) -> None:
             absent,
         ],
         15,
+        names=RECORDING,
     )
 
 
@@ -184,6 +190,7 @@ def test_tenants_nodes_and_the_fleet(tmp_path: Path) -> None:
             ),
         ],
         15,
+        names=RECORDING,
     )
 
 

@@ -47,7 +47,7 @@ class Rig:
         reader, writer = await asyncio.open_connection(*self.check.addresses[own])
         try:
             writer.write(said)
-            return await asyncio.wait_for(reader.read(), 10.0)
+            return await asyncio.wait_for(reader.read(), 60.0)
         except ConnectionError:
             return b""
         finally:

@@ -122,7 +122,7 @@ async def test_it_is_drained_restarted_and_seen_to_serve(bed: Bed) -> None:
     done = await work
     assert (done.code, done.detail, done.effect["requests"]) == ("done", "by command, drained", 0)
     assert bed.pid != before
-    assert bed.first.wait(10.0) == -signal.SIGTERM
+    assert bed.first.wait(60.0) == -signal.SIGTERM
     assert bed.drains == ["drain m", "undrain m"]
 
 
