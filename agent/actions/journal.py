@@ -22,7 +22,12 @@ from agent.actions.journal_file import BUSY_SECONDS, Refused, action_decoder, pr
 from agent.actions.types import LIVE_PHASES, Action
 
 FILE = "actions.db"
-RECENT = 256  # actions that are read at the start
+# Actions that are read at the start: of the agent's own, by which it keeps its budget, and of what persons ordered.
+RECENT_OWN, RECENT_ORDERED = 256, 64
+_LATEST = (
+    "SELECT id FROM actions WHERE (coalesce(json_extract(CAST(body AS TEXT), '$.by'), 'agent') = 'agent') = ?"
+    " ORDER BY at DESC LIMIT ?"
+)
 TIDY_EVERY = 256  # writes
 CACHE_KIB = 256  # of the file's pages, in memory
 
@@ -55,9 +60,8 @@ class Journal:
 
         def read(db: sqlite3.Connection) -> Kept:
             rows = db.execute(
-                "SELECT body FROM actions WHERE live OR id IN (SELECT id FROM actions ORDER BY at DESC"
-                " LIMIT ?) ORDER BY at DESC",
-                (RECENT,),
+                f"SELECT body FROM actions WHERE live OR id IN ({_LATEST}) OR id IN ({_LATEST}) ORDER BY at DESC",
+                (True, RECENT_OWN, False, RECENT_ORDERED),
             ).fetchall()
             facts = dict(db.execute("SELECT name, body FROM facts").fetchall())
             return Kept(tuple(action_decoder.decode(row[0]) for row in rows), facts)

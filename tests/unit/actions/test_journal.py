@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from agent.actions.errors import JournalError
 from agent.actions.executor import new_action
-from agent.actions.journal import CACHE_KIB, FILE, Journal
+from agent.actions.journal import CACHE_KIB, FILE, RECENT_ORDERED, RECENT_OWN, Journal
 from agent.actions.journal_file import Refused, look_up, tidy
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import short
@@ -148,3 +148,18 @@ def test_what_was_kept_is_read_again_with_its_steps(tmp_path: Path) -> None:
     assert [each.phase for each in steps] == ["intent", "in_force"]
     journal.close()
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_persons_order_does_not_push_out_what_the_agent_did(tmp_path: Path) -> None:
+    """By what it did the next agent keeps its budget."""
+    journal = Journal(tmp_path)
+    own = replace(new_action(plan(), "enforce", NOW, None), phase="done")
+    journal.put(own)
+    orders = [
+        replace(new_action(plan(), "enforce", NOW + 1 + number, None, by="ann"), phase="undone")
+        for number in range(RECENT_OWN + 1)
+    ]
+    for each in orders:
+        journal.put(each)
+    assert journal.read().actions == (*reversed(orders[-RECENT_ORDERED:]), own)
+    journal.close()
