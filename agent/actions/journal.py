@@ -24,10 +24,14 @@ from agent.actions.types import LIVE_PHASES, Action
 FILE = "actions.db"
 # Actions that are read at the start: of the agent's own, by which it keeps its budget, and of what persons ordered.
 RECENT_OWN, RECENT_ORDERED = 256, 64
-_LATEST = (
-    "SELECT id FROM actions WHERE (coalesce(json_extract(CAST(body AS TEXT), '$.by'), 'agent') = 'agent') = ?"
-    " ORDER BY at DESC LIMIT ?"
-)
+_LATEST = """
+SELECT body FROM actions WHERE live
+OR id IN (SELECT id FROM actions WHERE coalesce(json_extract(CAST(body AS TEXT), '$.by'), 'agent') = 'agent'
+          ORDER BY at DESC LIMIT ?)
+OR id IN (SELECT id FROM actions WHERE json_extract(CAST(body AS TEXT), '$.by') <> 'agent'
+          ORDER BY at DESC LIMIT ?)
+ORDER BY at DESC
+"""
 TIDY_EVERY = 256  # writes
 CACHE_KIB = 256  # of the file's pages, in memory
 
@@ -59,10 +63,7 @@ class Journal:
         """Return the latest actions, all that have not ended among them, and the facts."""
 
         def read(db: sqlite3.Connection) -> Kept:
-            rows = db.execute(
-                f"SELECT body FROM actions WHERE live OR id IN ({_LATEST}) OR id IN ({_LATEST}) ORDER BY at DESC",
-                (True, RECENT_OWN, False, RECENT_ORDERED),
-            ).fetchall()
+            rows = db.execute(_LATEST, (RECENT_OWN, RECENT_ORDERED)).fetchall()
             facts = dict(db.execute("SELECT name, body FROM facts").fetchall())
             return Kept(tuple(action_decoder.decode(row[0]) for row in rows), facts)
 
