@@ -267,7 +267,8 @@ class CompactionRow(Message, frozen=True, kw_only=True):
     were moved, ``moved_idle_total``: cached ones that nobody held; ``dropped_total``: cached ones that were lost by it.
     ``grown_total``: blocks that came back, ``demanded_total`` of them because a request needed them at once.
     ``released_bytes``: memory of the offline blocks that all workers have given back, by the kernel's word; None where
-    it can't be. ``pause_seconds``: what one slice of the work took between two steps.
+    it can't be. ``pause_seconds``: what one slice of the work took between two steps. ``orders_total``: how often the
+    size that the pool is to have was changed by an order, its end, too: by that a reader knows whose state this is.
     """
 
     state: Name
@@ -280,6 +281,7 @@ class CompactionRow(Message, frozen=True, kw_only=True):
     demanded_total: Blocks
     released_bytes: Blocks | None
     pause_seconds: Histogram
+    orders_total: Blocks = 0
 
 
 Rows = msgspec.Meta(max_length=MAX_ROWS)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agent.cli.minutes import minutes_of
 from agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agent.cli.compacting import End
+    from agent.cli.control import ControlClient
 
 _UNITS = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "": 1}
 # What an engine tells of it, in the order in which a person wants to know.
@@ -23,6 +27,15 @@ _TOLD = (
     ("offline_blocks", "blocks offline then"),
     ("release_bytes", "bytes given back then, on all workers"),
 )
+_ENDED = {
+    "reached": "the pool is as it was asked for",
+    "stopped": "it stopped halfway",
+    "needed": "the pool is needed, and grows",
+    "overtaken": "it is not in force any more",
+    "lost": "its end was not seen",
+    "unfinished": "it has not come to its end",
+    "unknown": "its end is not known",
+}
 
 
 def compact(
@@ -34,6 +47,8 @@ def compact(
     to: Annotated[int | None, typer.Option(min=1, help="Blocks that the pool is to have.")] = None,
     free: Annotated[str | None, typer.Option(help="What is to come free, on all workers: bytes, or 20GiB.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would move and be freed.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until it has come to its end, and tell which.")] = True,
+    seconds: Annotated[float, typer.Option(min=0, help="How long its end is waited for, at most.")] = 600.0,
     minutes: Annotated[float | None, typer.Option(help="For so long; else until it is undone.")] = None,
     why: Annotated[str, typer.Option(help="For the journal.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -41,11 +56,11 @@ def compact(
     """Move what requests hold to the front of the KV pool and take the rest out of it, while the engine serves.
 
     The pool grows back by itself before a request is refused blocks. The engine must allow the lever (KVTIDE_LEVERS).
+    Ends with 0 only where the pool has become what was asked for; with --no-wait, where that was begun.
 
     Examples: kvtide compact llama --free 20GiB --dry-run; kvtide compact llama --to 4000 --minutes 60
     """
     from agent.cli.control import ControlClient
-    from agent.plain import plain
 
     body = {
         "lever": "compact",
@@ -55,10 +70,44 @@ def compact(
         "attempt": dry_run,
         "why": why,
     }
-    answer: dict[str, Any] = ControlClient(socket).post("/api/v1/orders", body)
-    typer.echo(json.dumps(answer, indent=2) if as_json else plain_text(answer, plain))
-    if answer.get("phase") in ("refused", "failed"):
+    client = ControlClient(socket)
+    answer: dict[str, Any] = client.post("/api/v1/orders", body)
+    refused, end = answer.get("phase") in ("refused", "failed"), None
+    if not as_json:
+        typer.echo(plain_text(answer))
+    if wait and not dry_run and not refused:
+        end = _end(client, answer, seconds)
+    if as_json:
+        import msgspec
+
+        typer.echo(json.dumps(answer if end is None else answer | {"end": msgspec.to_builtins(end)}, indent=2))
+    elif end is not None:
+        typer.echo(end_text(end))
+    if refused or (end is not None and end.state != "reached"):
         raise typer.Exit(1)
+
+
+def _end(client: ControlClient, answer: dict[str, Any], seconds: float) -> End:
+    """Wait for the end; a terminal is told of the way there."""
+    import sys
+
+    import msgspec
+
+    from agent.cli.compacting import wait as waited
+    from agent.state import AgentState
+
+    def progress(now: End) -> None:
+        if sys.stderr.isatty() and now.moved_blocks is not None:
+            typer.echo(
+                f"\r  {now.moved_blocks:,} blocks moved, {now.offline_blocks:,} of {now.wanted_blocks:,} offline",
+                nl=False,
+                err=True,
+            )
+
+    end = waited(lambda: msgspec.json.decode(client.get("/api/v1/state"), type=AgentState), answer, seconds, progress)
+    if sys.stderr.isatty():
+        typer.echo("\r\x1b[K", nl=False, err=True)
+    return end
 
 
 def arguments_of(to: int | None, free: str | None) -> dict[str, int]:
@@ -82,8 +131,10 @@ def bytes_of(text: str) -> int:
     return size
 
 
-def plain_text(answer: dict[str, Any], plain: Any) -> str:
+def plain_text(answer: dict[str, Any]) -> str:
     """Return what a person reads: how it stands, and each engine process's numbers."""
+    from agent.plain import plain
+
     reason = answer.get("reason")
     lines = [plain(f"action {answer.get('id')}: {answer.get('phase')}{f': {reason}' if reason else ''}")]
     for outcome in answer.get("outcomes") or ():
@@ -93,3 +144,20 @@ def plain_text(answer: dict[str, Any], plain: Any) -> str:
         effect = outcome.get("effect") or {}
         lines += [f"  {effect[name]:>16,} {words}" for name, words in _TOLD if name in effect]
     return "\n".join(lines)
+
+
+def end_text(end: End) -> str:
+    """Return what a person reads of the end: what came of it, and its numbers as far as they are known."""
+    from agent.plain import plain
+    from agent.units import human_seconds
+
+    after = "" if end.seconds is None else f" after {human_seconds(end.seconds)}"
+    lines = [plain(f"{_ENDED[end.state]}{after}{f': {end.reason}' if end.reason else ''}")]
+    of = "" if end.wanted_blocks is None else f", of {end.wanted_blocks:,} that were to go"
+    told = (
+        (end.moved_blocks, "blocks moved"),
+        (end.dropped_blocks, "cached blocks lost"),
+        (end.offline_blocks, f"blocks offline{of}"),
+        (end.released_bytes, "bytes given back, on all workers"),
+    )
+    return "\n".join([*lines, *(f"  {number:>16,} {words}" for number, words in told if number is not None)])

@@ -1,23 +1,42 @@
-"""``kvtide compact``: what it sends, what it says, and what it refuses to send."""
+"""``kvtide compact``: what it sends, what it says of the answer and of the end, and what it refuses to send."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.cli import control
 from agent.cli.app import run
 from agent.cli.compact import arguments_of, bytes_of
 from agent.errors import ConfigError
+from tests.unit.builders import make_engine, make_state
+from tests.unit.details import make_compaction, make_detail
 
 ANSWER: dict[str, Any] = {
     "id": "a1",
     "phase": "in_force",
     "reason": "",
     "outcomes": [
-        {"code": "done", "detail": "relocated, nothing released: here", "effect": {"move_blocks": 203, "workers": 2}}
+        {
+            "target": "i1",
+            "code": "done",
+            "detail": "relocated, nothing released: here",
+            "effect": {
+                "before_blocks": 1000,
+                "after_blocks": 400,
+                "move_blocks": 203,
+                "workers": 2,
+                "offline_blocks": 600,
+                "moved_blocks_total": 3,
+                "dropped_blocks_total": 1,
+                "orders_total": 1,
+            },
+        }
     ],
 }
 
@@ -44,22 +63,38 @@ def test_one_of_both() -> None:
             arguments_of(*both)
 
 
-@pytest.mark.parametrize(("phase", "code"), [("in_force", 0), ("refused", 1), ("failed", 1)])
+class Agent:
+    """Answers an order with ``phase``, and is in one state. ``sent``: what was posted."""
+
+    def __init__(self, phase: str = "in_force", **row: Any) -> None:
+        self.phase, self.sent = phase, list[tuple[str, Any]]()
+        detail = make_detail(compaction=make_compaction(orders_total=1, **row))
+        self.state = make_state(make_engine(instance="i1", detail=detail))
+
+    def __call__(self, socket: Path) -> Agent:
+        assert socket == Path("/x/agent.sock")
+        return self
+
+    def post(self, path: str, body: Any) -> Any:
+        self.sent.append((path, body))
+        return ANSWER | {"phase": self.phase}
+
+    def get(self, path: str) -> bytes:
+        assert path == "/api/v1/state"
+        return msgspec.json.encode(self.state)
+
+
+def ran(monkeypatch: pytest.MonkeyPatch, agent: Agent, *more: str) -> int:
+    monkeypatch.setattr(control, "ControlClient", agent)
+    return run(["compact", "llama", "--to", "400", "--socket", "/x/agent.sock", *more])
+
+
+@pytest.mark.parametrize(("phase", "code"), [("would", 0), ("refused", 1), ("failed", 1)])
 def test_the_order_and_the_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], phase: str, code: int
 ) -> None:
-    sent: list[tuple[str, Any]] = []
-
-    class Client:
-        def __init__(self, socket: Path) -> None:
-            assert socket == Path("/x/agent.sock")
-
-        def post(self, path: str, body: Any) -> Any:
-            sent.append((path, body))
-            return ANSWER | {"phase": phase}
-
-    monkeypatch.setattr(control, "ControlClient", Client)
-    assert run(["compact", "llama", "--to", "400", "--dry-run", "--why", "room", "--socket", "/x/agent.sock"]) == code
+    agent = Agent(phase)
+    assert ran(monkeypatch, agent, "--dry-run", "--why", "room") == code
     body = {
         "lever": "compact",
         "engine": "llama",
@@ -68,8 +103,48 @@ def test_the_order_and_the_answer(
         "attempt": True,
         "why": "room",
     }
-    assert sent == [("/api/v1/orders", body)]
+    assert agent.sent == [("/api/v1/orders", body)]
     said = capsys.readouterr().out
     assert f"action a1: {phase}" in said
     assert "nothing released" in said
     assert "203 held blocks to be moved" in said
+    assert "after" not in said, "nothing was waited for"
+
+
+def test_it_tells_how_it_ended(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(monkeypatch, Agent(state="shrunk", offline=600)) == 0
+    said = capsys.readouterr().out
+    assert said.index("held blocks to be moved") < said.index("the pool is as it was asked for after ")
+    assert "253 blocks moved" in said  # of 203 and 53, three before this order
+    assert "30 cached blocks lost" in said
+    assert "600 blocks offline, of 600 that were to go" in said
+    assert "29,491,200 bytes given back" in said
+
+
+def test_one_that_stopped_halfway_says_so_and_ends_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = Agent(state="stopped", offline=20, reason="pressure: a request was refused memory", released_bytes=None)
+    assert ran(monkeypatch, agent) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"it stopped halfway after [\d.]+ s: pressure: a request was refused memory", said)
+    assert "20 blocks offline, of 600 that were to go" in said
+    assert "bytes given back, on all" not in said, "what is not known is no zero"
+
+
+def test_json_has_the_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran(monkeypatch, Agent(state="moving", offline=20), "--json", "--seconds", "0") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["id"] == "a1"
+    assert (told["end"]["state"], told["end"]["offline_blocks"], told["end"]["wanted_blocks"]) == (
+        "unfinished",
+        20,
+        600,
+    )
+
+
+def test_without_waiting_it_ends_with_the_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ran(monkeypatch, Agent(state="moving", offline=20), "--json", "--no-wait") == 0
+    assert "end" not in json.loads(capsys.readouterr().out)

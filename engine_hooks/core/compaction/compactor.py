@@ -81,6 +81,7 @@ class Compactor:
 
     def shrink(self, shrinking: Shrinking, block_bytes: int, *, releases: bool) -> None:
         """Begin to take all blocks from the line on offline."""
+        self.counts.orders += 1
         self._shrinking, self._left, self._coming, self._releasing = shrinking, None, None, False
         self.block_bytes = block_bytes
         self.counts.released_bytes = (self.counts.released_bytes or 0) if releases else None
@@ -89,6 +90,7 @@ class Compactor:
 
     def grow(self, left: int) -> None:
         """Begin to bring blocks back until ``left`` are offline; moves that are not done are not done any more."""
+        self.counts.orders += 1
         self._shrinking, self._coming, self._releasing, self._next = None, None, False, 0.0
         if self.tail.count:
             self._left = left

@@ -14,12 +14,12 @@ class Counts:
 
     ``state``: idle (all blocks are there), moving, releasing, shrunk, growing, stopped. ``reason``: why it stopped, or
     why memory that it wants back is not there. ``released_bytes``: of what is offline now, by the kernel's word; None
-    where this device's memory can't be given back.
+    where this device's memory can't be given back. ``orders``: how often somebody has said what size it is to have.
     """
 
     def __init__(self) -> None:
         self.state, self.reason = "idle", ""
-        self.moved = self.moved_idle = self.dropped = self.grown = self.demanded = 0
+        self.moved = self.moved_idle = self.dropped = self.grown = self.demanded = self.orders = 0
         self.released_bytes: int | None = 0
         self.pauses = Buckets(BLOCK_SECONDS)
 
@@ -51,4 +51,5 @@ class CompactionObserver:
             demanded_total=counts.demanded,
             released_bytes=counts.released_bytes,
             pause_seconds=counts.pauses.row(),
+            orders_total=counts.orders,
         )

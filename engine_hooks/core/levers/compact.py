@@ -50,23 +50,23 @@ class Compact:
     def apply(self, arguments: Arguments) -> Done:
         """Begin."""
         effect, shrinking, hinders = self._plan(arguments)
+        effect |= self._totals()  # what it does is what comes on top of them
         if shrinking is None:
             self._compactor.grow(int(effect["offline_blocks"]))
         else:
             self._compactor.shrink(shrinking, int(effect["block_bytes"]), releases=not hinders)
+        effect["orders_total"] = self._compactor.counts.orders
         why = f"relocated, nothing released: {hinders}" if hinders else ""
         return Done(effect, self._undo, why)
 
     def _undo(self) -> dict[str, int | float]:
-        offline = self._compactor.tail.count
-        counts = self._compactor.counts
+        offline, released = self._compactor.tail.count, self._compactor.counts.released_bytes
         self._compactor.grow(0)
-        return {
-            "offline_blocks": offline,
-            "moved_blocks_total": counts.moved + counts.moved_idle,
-            "dropped_blocks_total": counts.dropped,
-            "released_bytes": counts.released_bytes or 0,
-        }
+        return {"offline_blocks": offline, "released_bytes": released or 0, **self._totals()}
+
+    def _totals(self) -> dict[str, int | float]:
+        counts = self._compactor.counts
+        return {"moved_blocks_total": counts.moved + counts.moved_idle, "dropped_blocks_total": counts.dropped}
 
     def _plan(self, arguments: Arguments) -> tuple[dict[str, int | float], Shrinking | None, str]:
         """Return the effect, how to go about it, and why no page can be given back, if so.

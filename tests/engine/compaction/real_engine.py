@@ -11,16 +11,16 @@ import json
 import os
 import random
 import sys
-from functools import partial
 from typing import Any
 
 os.environ.update(
     HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1", VLLM_LOGGING_LEVEL="ERROR",
     VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_OMP_THREADS_BIND="nobind",
-    KVTIDE_DISABLE="1",
+    KVTIDE_DISABLE="1", OMP_NUM_THREADS="1",
 )  # fmt: skip
 
 from tests.engine.compaction.law import check_law
+from tests.engine.compaction.pulling import Puller, control_of, killed
 
 BLOCK = 32
 MAX_STEPS = 20_000
@@ -35,6 +35,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cycles", type=int, default=20, help="shrinks that are begun at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--longest", type=int, default=400, help="tokens of a prompt at most")
+    parser.add_argument("--answers", type=int, default=40, help="tokens of an answer at most")
+    parser.add_argument("--burst", type=int, default=1, help="requests come so many at once, and as rarely")
+    parser.add_argument("--runs", type=int, default=12, help="how often the load is played at most")
     parser.add_argument("--asynchronous", action="store_true")
     parser.add_argument("--drafts", action="store_true", help="n-gram speculation")
     parser.add_argument("--tensor-parallel", type=int, default=1)
@@ -95,7 +98,7 @@ class Real:
         self.compactor = self.lever._compactor
         self.options = options
         self.actions = 0
-        self.preempted = 0
+        self.preempted = self.cached_tokens = 0
         self.told: dict[str, list[int]] = {}  # by request, also of those that have not ended
         # A long-lived server's free blocks are in no order.
         queue = self.pool.free_block_queue
@@ -121,11 +124,13 @@ class Real:
         draw = random.Random(self.options.seed)
         words = [[draw.randrange(3, 500) for _ in range(6)] for _ in range(20)]
         shared = [[draw.randrange(3, 500) for _ in range(160)] for _ in range(PREFIXES)]
+        most, burst = self.options.answers, self.options.burst
         requests, step = [], 0
-        for _ in range(self.options.requests):
-            step += draw.choice((0, 0, 1, 2, 8))
+        for number in range(self.options.requests):
+            if number % burst == 0:
+                step += burst * draw.choice((0, 0, 1, 2, 8))
             tail = [token for _ in range(draw.randrange(4, self.options.longest // 6)) for token in draw.choice(words)]
-            requests.append((step, draw.choice((*shared, [])) + tail, draw.choice((8, 20, 40))))
+            requests.append((step, draw.choice((*shared, [])) + tail, draw.choice((most // 5, most // 2, most))))
         return requests
 
     def run(self, pull: Any = None) -> dict[str, list[int]]:
@@ -145,6 +150,7 @@ class Real:
             for done in self.engine.step():
                 self.told[done.request_id] = list(done.outputs[0].token_ids)
                 if done.finished:
+                    self.cached_tokens += done.num_cached_tokens or 0
                     out[done.request_id] = list(done.outputs[0].token_ids)
             self.preempted += max(
                 0, sum(request.num_preemptions for request in self.scheduler.requests.values()) - before
@@ -186,118 +192,28 @@ class Real:
         return total
 
 
-def kill_in(where: str, worker: Any) -> None:
-    """Have this worker's process be killed in the middle of a move: when it has done half of ``where``."""
-    import signal
-
-    from engine_hooks.worker import compaction
-
-    original = getattr(compaction, f"_{where}")
-
-    def half(worker: Any, pairs: Any) -> Any:
-        original(worker, pairs[: len(pairs) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(compaction, f"_{where}", half)
-
-
-def killed(real: Real, where: str, alone: dict[str, list[int]]) -> dict[str, Any]:
-    """Kill the worker in mid-move under load; return what the engine told, and whether it took a step afterwards."""
-    real.core.model_executor.collective_rpc(partial(kill_in, where))
-    real.told.clear()
-
-    def pull(number: int) -> None:
-        if number == 8:
-            assert real.order("apply", to_blocks=real.reporter._view.held() + 150).ok
-
-    raised = stepped = 0
-    try:
-        real.run(pull)
-    except Exception as error:
-        raised = 1
-        print(f"it ended: {type(error).__name__}: {error}"[:300], file=sys.stderr, flush=True)
-    before = {request: list(tokens) for request, tokens in real.told.items()}
-    for _ in range(3):
-        try:
-            real.engine.step()
-            stepped += 1
-        except Exception as error:
-            print(f"no step: {type(error).__name__}", file=sys.stderr, flush=True)
-    wrong = sum(alone[request][: len(tokens)] != tokens for request, tokens in real.told.items())
-    return {
-        "raised": raised,
-        "stepped": stepped,
-        "told": sum(map(len, before.values())),
-        "more": real.told != before,
-        "wrong": wrong,
-    }
-
-
-class Puller:
-    """Shrinks and grows at random, ``cycles`` times; counts what came of it."""
-
-    def __init__(self, real: Real, cycles: int) -> None:
-        self.real, self.left, self.draw = real, cycles, random.Random(real.options.seed + 1)
-        self.action = ""
-        self.begun = self.unclean = self.whole = 0
-        self.refused: dict[str, int] = {}
-
-    def __call__(self, _number: int) -> None:
-        real, draw = self.real, self.draw
-        if self.action:
-            state = real.compactor.counts.state
-            if state in ("releasing", "shrunk") and draw.random() < 0.3:
-                self.whole += 1
-                self.unclean += real.audit() != (0, 0)
-            if draw.random() < 0.12:
-                assert real.order("undo", self.action).code == "undone"
-                self.action = ""
-            return
-        if self.left and draw.random() < 0.5:
-            held = real.reporter._view.held()
-            target = draw.randrange(held + 8, held + max(16, real.options.blocks // 3))
-            result = real.order("apply", to_blocks=target)
-            assert result.code in ("done", "unsafe", "nothing"), result
-            if result.ok:
-                self.left -= 1
-                self.begun += 1
-                self.action = result.action
-            else:
-                self.refused[result.detail.split(":")[0][:30]] = (
-                    self.refused.get(result.detail.split(":")[0][:30], 0) + 1
-                )
-
-
-def control_of(real: Real, alone: dict[str, list[int]]) -> int:
-    """Leave the copies out from now on; return how many requests have other tokens than ``alone``."""
-    from engine_hooks.worker import compaction
-
-    compaction._copy = lambda _worker, _pairs: {"seconds": 0.0}
-    out = real.run(Puller(real, 3))
-    return sum(out[key] != alone[key] for key in alone)
-
-
 def main() -> None:
     options = parse(sys.argv[1:])
     real = Real(options)
     alone = real.run()
-    again = real.run()
     print(f"steps {real.reporter._steps}", file=sys.stderr, flush=True)
-    preempted = real.preempted
+    preempted_without, real.preempted, real.cached_tokens = real.preempted, 0, 0
     if options.kill is not None:
-        print(json.dumps({"same_without": again == alone, **killed(real, options.kill, alone)}), flush=True)
+        print(json.dumps(killed(real, options.kill, alone)), flush=True)
         os._exit(0)  # vLLM's own way down waits for the worker that is gone
     puller = Puller(real, options.cycles)
     seed, runs, differing = options.seed, 0, 0
-    while puller.left and runs < 12:
+    while puller.left and runs < options.runs:
         out = real.run(puller)
         differing += sum(out[key] != alone[key] for key in alone)
         runs += 1
         print(f"run {runs}: {puller.left} left, refused {puller.refused}", file=sys.stderr, flush=True)
+    preempted, cached_tokens = real.preempted, real.cached_tokens
     if puller.action:
         real.order("undo", puller.action)
     real.settle()
     unclean_at_end = real.audit() != (0, 0)
+    same_without = not differing or real.run() == alone  # else nothing can be compared
     memory = [real.resident()]
     rows = []
     result = real.order("apply", "m", to_blocks=options.blocks // 6)
@@ -315,11 +231,12 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "seed": seed, "same_without": again == alone, "requests": len(alone), "runs": runs,
-                "differing": differing, "begun": puller.begun, "audited": puller.whole,
+                "seed": seed, "same_without": same_without, "requests": len(alone), "runs": runs,
+                "differing": differing, "begun": puller.begun, "whole": puller.whole, "audited": puller.audited + 1,
                 "unclean": puller.unclean + unclean_at_end, "refused": puller.refused, "moved": moved[0],
                 "moved_idle": moved[1], "dropped": counts.dropped, "grown": counts.grown,
-                "demanded": counts.demanded, "preempted": real.preempted, "preempted_without": preempted,
+                "demanded": counts.demanded, "preempted": preempted, "preempted_without": preempted_without,
+                "pressed": puller.pressed, "cached_tokens": cached_tokens,
                 "resident": memory, "released": released, "usage_at_rest": usage, "state": state, "codes": rows,
                 "offline": real.compactor.tail.count, "capacity": real.reporter._view.capacity(),
                 "errors": real.reporter._guard.errors, "pauses": list(counts.pauses.counts),

@@ -340,3 +340,21 @@ def test_what_it_has_done_is_in_the_detail(moving: MakeMoving) -> None:
     assert (row.state, row.offline, row.released_bytes) == ("shrunk", 119, 77)
     assert row.moved_total > 0
     assert sum(row.pause_seconds.counts) > 0
+
+
+def test_an_order_says_which_it_is_and_from_where_it_counts(moving: MakeMoving) -> None:
+    game = moving()
+    busy(game)
+    assert game.reporter._observers["compaction"].section(0.0).orders_total == 0
+    first = game.order("compact", action="x", to_blocks=120)
+    assert (first.effect["orders_total"], first.effect["moved_blocks_total"]) == (1, 0)
+    game.until(lambda: game.counts.state == "shrunk")
+    row = game.reporter._observers["compaction"].section(0.0)
+    assert row.orders_total == 1
+    moved, dropped = row.moved_total + row.moved_idle_total, row.dropped_total
+    assert moved > 0
+    second = game.order("compact", "amend", "x", to_blocks=80)
+    assert (second.effect["moved_blocks_total"], second.effect["dropped_blocks_total"]) == (moved, dropped)
+    assert second.effect["orders_total"] == game.counts.orders > 1
+    game.order("compact", "undo", "x")
+    assert game.reporter._observers["compaction"].section(0.0).orders_total > second.effect["orders_total"]
