@@ -43,9 +43,9 @@ actions: {mode: enforce, opt_in: [compact], ladder: [compact], breaches: 1, cool
 compaction: {idle_seconds: 3, cooldown_seconds: 600, floor_ratio: 0.02, keep_hit_ratio: 1.0}
 growth: {grace_seconds: 2}
 """
-# Four of these hold 200 blocks.
+# Four of these hold 150 to 200 blocks, for some looks of the agent: it looks once a second.
 BURST = LoadPlan(
-    requests=6,
+    requests=60,
     seconds=PATIENCE_SECONDS,
     concurrency=4,
     tenants=(Tenant("acme", prompt=(1500, 1600), output=(40, 60)),),

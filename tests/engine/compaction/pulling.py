@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.engine.compaction.real_engine import Real
 
-KILL_AT = 8  # the step at which the pool is made smaller
+SHRINK_AT = 8  # the step at which the pool is made smaller
 SLICES = 2  # of a move; the worker dies in the last of them
 
 
@@ -72,12 +72,18 @@ class Puller:
 
 
 def control_of(real: Real, alone: dict[str, list[int]]) -> int:
-    """Leave the copies out from now on; return how many requests have other tokens than ``alone``."""
+    """Leave the copies out from now on; return how many requests have other tokens than ``alone`` when all moves."""
     from engine_hooks.worker import compaction
 
     compaction._copy = lambda _worker, _pairs: {"seconds": 0.0}
-    out = real.run(Puller(real, 3))
+    out = real.run(partial(shrink_once, real))
     return sum(out[key] != alone[key] for key in alone)
+
+
+def shrink_once(real: Real, number: int) -> None:
+    """Be called between two steps: at one of them the pool becomes so small that held blocks have to move."""
+    if number == SHRINK_AT:
+        assert real.order("apply", to_blocks=real.reporter._view.held() + 150).ok
 
 
 def kill_in(where: str, worker: Any) -> None:
@@ -108,13 +114,9 @@ def killed(real: Real, where: str, alone: dict[str, list[int]]) -> dict[str, Any
     real.core.model_executor.collective_rpc(partial(kill_in, where))
     real.told.clear()
 
-    def pull(number: int) -> None:
-        if number == KILL_AT:
-            assert real.order("apply", to_blocks=real.reporter._view.held() + 150).ok
-
     raised = stepped = 0
     try:
-        real.run(pull)
+        real.run(partial(shrink_once, real))
     except Exception as error:
         raised = 1
         print(f"it ended: {type(error).__name__}: {error}"[:300], file=sys.stderr, flush=True)

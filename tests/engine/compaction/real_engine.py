@@ -227,24 +227,22 @@ def main() -> None:
     memory.append(real.resident())
     counts = real.compactor.counts
     moved = counts.moved, counts.moved_idle
-    control = control_of(real, alone) if options.control else None
-    print(
-        json.dumps(
-            {
-                "seed": seed, "same_without": same_without, "requests": len(alone), "runs": runs,
-                "differing": differing, "begun": puller.begun, "whole": puller.whole, "audited": puller.audited + 1,
-                "unclean": puller.unclean + unclean_at_end, "refused": puller.refused, "moved": moved[0],
-                "moved_idle": moved[1], "dropped": counts.dropped, "grown": counts.grown,
-                "demanded": counts.demanded, "preempted": preempted, "preempted_without": preempted_without,
-                "pressed": puller.pressed, "cached_tokens": cached_tokens,
-                "resident": memory, "released": released, "usage_at_rest": usage, "state": state, "codes": rows,
-                "offline": real.compactor.tail.count, "capacity": real.reporter._view.capacity(),
-                "errors": real.reporter._guard.errors, "pauses": list(counts.pauses.counts),
-                "queue": real.core.batch_queue is not None, "own_step": "step_fn" in vars(real.core),
-                "reason": counts.reason, "control": control,
-            }
-        )
-    )  # fmt: skip
+    told: dict[str, Any] = {
+        "seed": seed, "same_without": same_without, "requests": len(alone), "runs": runs,
+        "differing": differing, "begun": puller.begun, "whole": puller.whole, "audited": puller.audited + 1,
+        "unclean": puller.unclean + unclean_at_end, "refused": puller.refused, "moved": moved[0],
+        "moved_idle": moved[1], "dropped": counts.dropped, "grown": counts.grown,
+        "demanded": counts.demanded, "preempted": preempted, "preempted_without": preempted_without,
+        "pressed": puller.pressed, "cached_tokens": cached_tokens,
+        "resident": memory, "released": released, "usage_at_rest": usage, "state": state, "codes": rows,
+        "offline": real.compactor.tail.count, "capacity": real.reporter._view.capacity(),
+        "errors": real.reporter._guard.errors, "pauses": list(counts.pauses.counts),
+        "queue": real.core.batch_queue is not None, "own_step": "step_fn" in vars(real.core),
+        "reason": counts.reason,
+    }  # fmt: skip
+    # Behind all that is told of: what it leaves is spoiled on purpose, and its last shrink may be in force.
+    told["control"] = control_of(real, alone) if options.control else None
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":
