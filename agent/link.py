@@ -41,7 +41,7 @@ from engine_hooks.wire_types import Message
 logger = logging.getLogger("kvtide.agent")
 
 MAX_CONNECTIONS = 256
-MAX_UNPROVEN = 64
+MAX_UNPROVEN = 192  # three processes each of 64 engines that all come at once
 HANDSHAKE_SECONDS = 5.0
 FRAMES_AT_ONCE = 64  # then the loop serves others
 

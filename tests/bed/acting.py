@@ -22,7 +22,7 @@ from agent.actions.journal_file import Refused, look_up
 from agent.actions.types import Action
 from agent.cli.control import ControlClient
 from tests.bed.agent import KVTIDE, AgentProcess
-from tests.bed.engine import EngineServer
+from tests.bed.engine import SLOW_STEPS, EngineServer
 from tests.bed.load import LoadPlan, LoadReport, Tenant, run_load
 
 BLOCKS = 300
@@ -52,6 +52,7 @@ class Node:
             "KVTIDE_SOCKET": str(self.folder / "agent.sock"),
             "KVTIDE_LEVERS": LEVERS,
             "KVTIDE_TRUSTED_PROXIES": "127.0.0.0/8",  # tenants are who they say
+            **SLOW_STEPS,
         }
         return EngineServer(self.folder / "engine.log", num_blocks=BLOCKS, env=env)
 

@@ -22,7 +22,7 @@ from agent.link import LinkServer
 from agent.state import MemberState
 from engine_hooks.levers.orders import ActionOrder, ActionResult
 from engine_hooks.names import short_hash
-from tests.bed.engine import EngineServer
+from tests.bed.engine import SLOW_STEPS, EngineServer
 
 pytestmark = pytest.mark.timeout(1200)  # for the start of the server on a machine with much else to do
 
@@ -155,7 +155,7 @@ def wait_for(what: Any, timeout: float = WAIT_SECONDS) -> Any:
 def rig(folder: Path) -> Iterator[Rig]:
     socket = folder / "admission" / "agent.sock"
     link = Link(socket)
-    env = {"KVTIDE_SOCKET": str(socket), "KVTIDE_LEVERS": "admission,enforce_admission"}
+    env = {"KVTIDE_SOCKET": str(socket), "KVTIDE_LEVERS": "admission,enforce_admission", **SLOW_STEPS}
     args = ["--api-server-count", str(SERVERS), "--api-key", KEY]
     try:
         with EngineServer(folder / "admission.log", num_blocks=300, args=args, env=env) as engine:

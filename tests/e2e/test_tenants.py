@@ -14,7 +14,7 @@ import pytest
 
 from engine_hooks.names import short_hash
 from tests.bed.agent import AgentProcess
-from tests.bed.engine import EngineServer
+from tests.bed.engine import SLOW_STEPS, EngineServer
 
 KEY, GOLD_KEY = "secret-of-one", "secret-of-gold"
 TRUSTED = "10.9.0.7"  # an address among the trusted proxies that nobody here has
@@ -87,6 +87,7 @@ def rig(folder: Path) -> Iterator[Rig]:
         "KVTIDE_TENANT_FROM": "header:X-Tenant,user,api_key",
         "KVTIDE_TRUSTED_PROXIES": "10.9.0.0/16",
         "KVTIDE_TENANT_MAP": str(mapped),
+        **SLOW_STEPS,
     }
     with EngineServer(folder / "tenants.log", num_blocks=300, args=["--api-key", KEY, GOLD_KEY], env=env) as engine:
         try:

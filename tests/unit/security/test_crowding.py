@@ -121,3 +121,20 @@ def test_names_push_no_process_out() -> None:
     assert len(names) == MAX_PROCESSES
     assert {"train-0", "train-1", "train-2", "zz"} <= set(names)
     assert names == sorted(names)
+
+
+async def test_all_processes_of_64_engines_may_come_at_once_and_of_more_the_oldest_that_said_nothing_goes(
+    server: LinkServer, socket_path: Path
+) -> None:
+    """After a restart of the agent all of them connect before the first has shown its key."""
+    silent = [await RawPeer(socket_path).connect() for _ in range(3 * 64)]
+    await eventually_async(lambda: server.state().accepted == len(silent))
+    assert server.state().refused_peers["limit"] == 0
+    engine = await RawPeer(socket_path).connect()
+    await engine.shake_hands(KEY, instance="engine", name="engine")
+    await proven(server, 1)
+    assert server.state().refused_peers["limit"] == 1
+    assert await silent[0].receive() != b""  # the challenge
+    assert await silent[0].receive() == b""
+    for peer in (*silent, engine):
+        peer.sock.close()
