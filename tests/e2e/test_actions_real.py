@@ -5,12 +5,10 @@ One engine for all of it; each test has agents and a journal of its own.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +22,6 @@ from agent.actions.types import Action
 from agent.errors import KvtideError
 from tests.bed import processes
 from tests.bed.acting import BLOCKS, PATIENCE_SECONDS, Node
-from tests.bed.agent import KVTIDE
 from tests.bed.load import LoadPlan, Tenant
 from tests.bed.orders import Orders
 
@@ -62,13 +59,6 @@ CROWD = LoadPlan(
     seconds=240.0,
     concurrency=10,
     tenants=(Tenant("acme", prompt=(1500, 1600), output=(200, 300)),),
-)
-# Four of these hold more than 150 blocks.
-LONG = LoadPlan(
-    requests=6,
-    seconds=PATIENCE_SECONDS,
-    concurrency=4,
-    tenants=(Tenant("acme", prompt=(1500, 1600), output=(20, 30)),),
 )
 
 
@@ -211,55 +201,6 @@ def test_an_agent_killed_amid_each_lever_is_followed_or_all_of_it_ends(node: Nod
         assert {each.phase for each in actions if each.id != given[-1]} == {"expired"}
         for each in given[:-1]:
             assert node.phases(each) == ["intent", "sent", "in_force", "expired"], node.phases(each)
-
-
-def compact(node: Node, *arguments: str) -> dict[str, Any]:
-    """What ``kvtide compact`` has the agent do."""
-    done = subprocess.run(
-        [str(KVTIDE), "compact", "tiny", *arguments, "--json"],
-        env={**os.environ, "KVTIDE_SOCKET": str(node.agent.socket)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def test_a_pool_is_made_smaller_by_a_command_and_grows_back_when_it_is_needed(node: Node) -> None:
-    with node.acting("compacted", PERSONS.format(lease=30.0)) as agent:
-
-        def row() -> dict[str, Any]:
-            found: dict[str, Any] = agent.engine()["detail"]["compaction"]
-            return found
-
-        def capacity() -> int:
-            return int((agent.pool() or {"capacity": 0})["capacity"])
-
-        whole, texts = BLOCKS - 1, node.texts()
-        tried = compact(node, "--to", "150", "--dry-run")
-        assert tried["phase"] == "would"
-        effect = tried["outcomes"][0]["effect"]
-        assert (effect["before_blocks"], effect["after_blocks"], effect["offline_blocks"]) == (whole, 150, whole - 150)
-        assert effect["release_bytes"] == (whole - 150) * effect["block_bytes"]
-        assert capacity() == whole
-
-        done = compact(node, "--to", "150")
-        assert done["phase"] == "in_force"
-        agent.wait(lambda: capacity() == 150 and bool(row()["released_bytes"]), PATIENCE_SECONDS)
-        assert row()["offline"] == whole - 150
-        assert node.texts() == texts
-
-        # More than is left is needed: it comes back by itself, and nobody is refused.
-        with node.load(LONG) as load:
-            agent.wait(lambda: row()["grown_total"] > 0, PATIENCE_SECONDS)
-            agent.wait(lambda: load.completed + load.aborted == LONG.requests, PATIENCE_SECONDS)
-        assert load.failed == 0, load.errors
-
-        assert "undone" in node.kvtide("undo", done["id"])
-        agent.wait(lambda: capacity() == whole and row()["offline"] == 0, PATIENCE_SECONDS)
-        assert node.texts() == texts
 
 
 def tried_of(node: Node) -> list[Action]:

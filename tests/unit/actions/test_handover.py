@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from agent.actions.executor import new_action
 from agent.actions.leases import SETTLE_SECONDS
+from agent.actions.types import Action
 from tests.unit.actions.conftest import MakeRig
-from tests.unit.actions.rig import policy, short
+from tests.unit.actions.rig import Rig, policy, short
 from tests.unit.actions.test_safety import plan
 
 
@@ -23,6 +24,20 @@ async def test_orders_in_force_are_handed_over(make_rig: MakeRig) -> None:
     watermark = rig.processes[0].levers["watermark"]
     assert (watermark.value, watermark.calls["apply"], watermark.calls["undo"]) == (50, 1, 0)
     assert {order.op for order in rig.sent} == {"renew"}
+
+
+async def obeyed(rig: Rig, action: Action) -> None:
+    """Have the engine do what ``action`` is about, as on an order whose answer nobody has heard."""
+    outcomes = await rig.actions.orders.ask(
+        "apply",
+        action=action.id,
+        lever="watermark",
+        targets=["i1"],
+        arguments=action.plan.arguments,
+        lease_seconds=30.0,
+        seconds=5.0,
+    )
+    assert outcomes[0].code == "done"
 
 
 async def test_an_intent_that_the_engine_has_not_is_lost_and_not_sent(make_rig: MakeRig) -> None:
@@ -44,16 +59,7 @@ async def test_an_order_that_is_obeyed_a_moment_after_the_next_agent_came_is_tak
     await rig.restart()
     await rig.seconds(1)
     assert [each.phase for each in rig.done] == ["intent"]
-    outcomes = await rig.actions.orders.ask(
-        "apply",
-        action=action.id,
-        lever="watermark",
-        targets=["i1"],
-        arguments={"blocks": 7},
-        lease_seconds=30.0,
-        seconds=5.0,
-    )
-    assert outcomes[0].code == "done"
+    await obeyed(rig, action)
     await rig.seconds(1)
     (found,) = rig.done
     assert (found.phase, found.plan.arguments) == ("in_force", {"blocks": 7})
@@ -64,16 +70,7 @@ async def test_what_was_done_and_not_written_is_found_in_the_engine(make_rig: Ma
     rig = await make_rig(policy(calm_seconds=1e6))
     action = new_action(plan(arguments={"blocks": 7}), "enforce", rig.unix, None)
     await rig.actions.book.intend(action, 5.0)
-    outcomes = await rig.actions.orders.ask(
-        "apply",
-        action=action.id,
-        lever="watermark",
-        targets=["i1"],
-        arguments={"blocks": 7},
-        lease_seconds=30.0,
-        seconds=5.0,
-    )
-    assert outcomes[0].code == "done"
+    await obeyed(rig, action)
     await rig.restart()
     await rig.seconds(2)
     (found,) = rig.done
