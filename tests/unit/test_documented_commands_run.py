@@ -29,7 +29,7 @@ ELSEWHERE = {
     "grafana": "tests/unit/dashboards/test_command.py",
     "simulate": "tests/engine/test_simulator_interrupted.py: it needs an environment with vLLM",
     "advise": "tests/unit/advise: it needs an environment with vLLM",
-    "llama": "tests/e2e/test_compaction_real.py: it needs an engine",
+    "llama": "tests/e2e/test_compaction_real.py, tests/unit/supervisor: it needs an engine",
     "tiny": "tests/e2e/test_actions_real.py: it needs an engine",
     "actions undo": "tests/e2e/test_actions_real.py: it needs an action",
     "status --watch": "it has no end",
