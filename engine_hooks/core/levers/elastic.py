@@ -15,5 +15,5 @@ def refuse_elastic(pool: Pool) -> None:
         raise RefusedError(
             "unsupported",
             "pool: kvcached's, which gives its pages back by itself. For a smaller one lower kvcached's own limit: "
-            "`kvctl limit NAME SIZE` (`kvctl list` has the names); a higher one lets it grow",
+            "`kvctl limit NAME SIZE` (`kvctl list` has the names); not every version grows again",
         )
