@@ -19,7 +19,7 @@ from agent.actions.errors import JournalError
 from agent.actions.executor import MINE, Executor, new_action
 from agent.actions.fleet import FleetOrders
 from agent.actions.follow import Follow, Found
-from agent.actions.gates.pace import budget_left
+from agent.actions.gates.pace import CURES, budget_left
 from agent.actions.gates.question import Question
 from agent.actions.journal import Journal
 from agent.actions.leases import Leases
@@ -37,7 +37,7 @@ from agent.actions.tasks import Tasks, Work
 from agent.actions.told import actions_state
 from agent.actions.types import Action, ActionsState, Mode, Phase, Plan, Refusal
 from agent.actions.vetoes import Veto, vetoed
-from agent.actions.watching import milder
+from agent.actions.watching import is_measured, milder
 from agent.actions.writing import JournalThread
 from agent.policy.types import Policy
 from agent.state import AgentState, Judgement
@@ -224,6 +224,8 @@ class Actions:
     async def run(self, action: Action) -> Action | None:
         """Run a new action and draw the conclusions from how its orders were answered."""
         done = await self.executor.run(action)
+        if done is not None and done.mode == "enforce" and done.phase == "done" and done.plan.lever in CURES:
+            self._not_known_any_more(done)
         if done is None or done.by != MINE:
             return done
         limits, plan = self.policy.actions, done.plan
@@ -278,6 +280,13 @@ class Actions:
             self.memory.did_not_help(plan.kind, plan.subject.engine, plan.rung)
             self.book.failed(f"{plan.lever} on {plan.subject} did not help", self.policy.actions.breaker_failures)
             self._let_go(action)
+
+    def _not_known_any_more(self, cure: Action) -> None:
+        """Let it be open whether what was being measured there has helped: the cure may have done it."""
+        for each in self.book.recent():
+            here = each.plan.subject.engine == cure.plan.subject.engine
+            if here and each.plan.lever != cure.plan.lever and is_measured(each):
+                self.book.set(replace(each, verified="unknown"), reason=f"not measured: action {cure.id} came between")
 
     def _close_for_the_fleet(self) -> None:
         """A person has closed all breakers: what has opened before that closes, what opens later does not."""

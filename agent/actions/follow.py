@@ -11,7 +11,7 @@ from agent.actions.measure import measured
 from agent.actions.memory import OFFERS, Memory
 from agent.actions.types import Action, Verified
 from agent.actions.vetoes import Veto, vetoed
-from agent.actions.watching import moved, verified
+from agent.actions.watching import is_measured, moved, verified
 from agent.policy.types import Policy
 from agent.state import AgentState
 
@@ -38,11 +38,7 @@ class Follow:
     def measured(self, actions: tuple[Action, ...], state: AgentState) -> Iterator[Found]:
         """Yield the actions about which something is known now that was not before."""
         now = state.monotonic
-        waiting = [
-            each
-            for each in actions
-            if each.verified == "not_yet" and each.phase in ("in_force", "done") and each.plan.expected is not None
-        ]
+        waiting = [each for each in actions if is_measured(each)]
         for memory in (self._since, self._times):
             for gone in set(memory) - {each.id for each in waiting}:
                 del memory[gone]

@@ -9,7 +9,7 @@ from agent.signals.types import AllocatorSignals, EngineSignals, TenantSignals
 from agent.state import AgentState, EngineState
 from agent.subject import Subject
 
-AGED_SECONDS = 15.0  # a leaked block must have been so for so long: what was in flight then has long ended
+AGED_SECONDS = 10.0  # a leaked block must have been so for so long: what was in flight then has long ended
 
 Measure = Callable[[AgentState, Subject], float | None]
 

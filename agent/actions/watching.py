@@ -20,6 +20,11 @@ RULES = (
 )
 
 
+def is_measured(action: Action) -> bool:
+    """Whether an action is done, and it is not known yet whether it has helped."""
+    return action.verified == "not_yet" and action.phase in ("in_force", "done") and action.plan.expected is not None
+
+
 def moved(action: Action, now: float | None) -> bool | None:
     """Whether the expected number has moved as it should; None where it can't be seen."""
     expected = action.plan.expected

@@ -78,9 +78,14 @@ class Node:
         self.agent.wait(self._looked, PATIENCE_SECONDS)
 
     def _looked(self) -> bool:
-        """Whether the agent has looked at the engine once: orders are about what it saw then."""
-        judgement = self.agent.state()["judgement"]
-        return judgement is not None and bool(judgement["signals"]["engines"])
+        """Whether the agent has looked at the whole engine once: orders are about what it saw then, and its API server
+        may come later than its core.
+        """
+        state, engine = self.agent.state(), self.agent.engine()
+        rows = [row for process in (engine, *engine["members"]) for row in process["levers"] or ()]
+        judgement = state["judgement"]
+        looked = judgement is not None and bool(judgement["signals"]["engines"])
+        return looked and {row["lever"] for row in rows} >= set(LEVERS.split(","))
 
     def adopt(self, policy: str) -> None:
         """Have the agent act by another policy from now on."""

@@ -11,6 +11,9 @@ from agent.policy.types import Policy
 from agent.units import human_seconds
 
 HOUR = 3600.0
+# What gives back what is nobody's takes nothing from anyone, and its own number moves by nothing else: it need not wait
+# for what a throttle does, which may take a minute while the leak holds the pool.
+CURES = frozenset({"reclaim_orphans", "reclaim_delayed"})
 
 
 def hysteresis(question: Question) -> Refusal | None:
@@ -22,13 +25,14 @@ def hysteresis(question: Question) -> Refusal | None:
 
 
 def busy(question: Question) -> Refusal | None:
-    """Never two levers at once on one engine."""
+    """Never two levers at once on one engine, nor one while it is not known what another does: a cure aside."""
     plan = question.plan
     for each in question.recent:
         if each.plan.subject.engine != plan.subject.engine:
             continue
-        measured = each.phase == "done" and each.verified == "not_yet"
-        if measured and not question.by_person:
+        cures = plan.lever in CURES and each.plan.lever != plan.lever
+        waits = each.verified == "not_yet" and not question.by_person and not cures
+        if each.phase == "done" and waits:
             return refuse("busy", f"what {each.plan.lever} has done is still being measured (action {each.id})")
         if each.phase not in LIVE_PHASES:
             continue
@@ -36,7 +40,7 @@ def busy(question: Question) -> Refusal | None:
             return refuse("busy", f"{each.plan.lever} is being pulled on {plan.subject.engine} (action {each.id})")
         if each.plan.lever == plan.lever and each.id != plan.amends:
             return refuse("busy", f"action {each.id} holds {plan.lever}")
-        if each.verified == "not_yet" and not question.by_person:
+        if waits:
             return refuse("busy", f"what {each.plan.lever} does is still being measured (action {each.id})")
     return None
 

@@ -7,7 +7,7 @@ from agent.actions.rules.base import Case
 from agent.actions.types import Plan
 from agent.policy.actions import Rung
 
-AUDITED_SECONDS = 10.0  # a block must have been known as leaked for so long; it leaked some seconds before
+AUDITED_SECONDS = 5.0  # a block must have been known as leaked for so long; it leaked some seconds before
 SILENT_SECONDS = 30.0  # a decoding request without a token for so long is a zombie
 TRIM_BYTES = 64 << 20  # less is not worth a step's pause
 NOTHING = "Nothing to take back."

@@ -123,10 +123,10 @@ async def test_dry_run_sends_nothing_but_try(make_rig: MakeRig) -> None:
 
 
 async def test_a_dry_run_that_is_not_answered_has_failed_and_opens_no_breaker(make_rig: MakeRig) -> None:
-    rig = await make_rig(policy(mode="dry-run", answer_seconds=0.2, breaker_failures=1, ladder=["watermark"]))
+    rig = await make_rig(policy(mode="dry-run", answer_seconds=2.0, breaker_failures=1, ladder=["watermark"]))
     rig.processes[0].silent = True
     await rig.seconds(1, short())
-    assert [(each.phase, each.reason) for each in rig.done] == [("failed", "no_answer: no answer within 0.2 s")]
+    assert [(each.phase, each.reason) for each in rig.done] == [("failed", "no_answer: no answer within 2 s")]
     assert not rig.actions.book.breaker.open
     rig.processes[0].silent = False
     rig.processes[0].levers["watermark"].fails = RefusedError("nothing", "it is as high already")
@@ -192,6 +192,24 @@ async def test_what_has_no_way_back_is_counted_once_it_is_known(make_rig: MakeRi
     for second in range(8):
         await rig.seconds(1, verdict, **leaked(left, 1.0 + second))
     assert [(each.lever, each.code, each.count) for each in rig.actions.state().done] == [("reclaim_orphans", ended, 1)]
+
+
+async def test_leaked_blocks_do_not_wait_for_what_a_throttle_does(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(verify_seconds=60.0, calm_seconds=1e6))
+    young = {"detail": make_detail(leaks=(make_leak(blocks=40, age_seconds=9.0),))}
+    await rig.seconds(3, short(tier="page"), short(kind="kv_orphan"), **young)
+    assert [(each.plan.lever, each.verified) for each in rig.done] == [("watermark", "not_yet")]
+    aged = {"detail": make_detail(leaks=(make_leak(blocks=40, age_seconds=12.0),))}
+    await rig.seconds(1, short(tier="page"), short(kind="kv_orphan"), **aged)
+    throttle, cure = rig.done
+    assert (cure.plan.lever, cure.phase) == ("reclaim_orphans", "done")
+    # Whose doing it is that the pool empties now can't be told: it is no success of the throttle's, and no failure.
+    assert (throttle.phase, throttle.verified) == ("in_force", "unknown")
+    assert throttle.reason == f"not measured: action {cure.id} came between"
+    rig.held = 500
+    await rig.seconds(3, detail=make_detail(leaks=()))
+    assert [each.verified for each in rig.done] == ["unknown", "helped"]
+    assert rig.actions.book.breaker.failures == 0
 
 
 async def test_an_order_for_which_there_were_too_many_is_given_again(make_rig: MakeRig) -> None:

@@ -58,7 +58,7 @@ async def test_one_that_refuses_keeps_all_from_it(make_rig: MakeRig) -> None:
 
 
 async def test_one_that_does_not_answer_is_undone_too(make_rig: MakeRig) -> None:
-    rig = await two_servers(make_rig, policy(answer_seconds=0.2))
+    rig = await two_servers(make_rig, policy(answer_seconds=2.0))
     silent = rig.processes[2]
     silent.silent = True
     await rig.seconds(1, short())

@@ -60,7 +60,7 @@ def names(*args: Any, **kwargs: Any) -> list[str]:
 
 
 SILENT = make_detail(waiting=make_waiting(silent=2))
-YOUNG, AGED = make_leak(age_seconds=14.0), make_leak(age_seconds=16.0)
+YOUNG, AGED = make_leak(age_seconds=9.0), make_leak(age_seconds=11.0)
 SURGE = short(kind="tenant_surge", subject=Subject(scope="tenant", engine="m", tenant="acme"))
 ACME = (
     TenantSignals(engine="m", tenant="acme", share_ratio=0.4),

@@ -141,6 +141,26 @@ CASES: dict[str, tuple[Callable[[], Question], str]] = {
     "being measured": (lambda: question(recent=(past("active_cap", phase="in_force", verified="not_yet"),)), "busy"),
     "done, being measured": (lambda: question(recent=(past("trim", phase="done", verified="not_yet"),)), "busy"),
     "measured": (lambda: question(recent=(past("active_cap", phase="in_force"),)), ""),
+    "a cure while a throttle is measured": (
+        lambda: question(
+            plan=plan("reclaim_orphans"), recent=(past("active_cap", phase="in_force", verified="not_yet"),)
+        ),
+        "",
+    ),
+    "a cure while a throttle is pulled": (
+        lambda: question(plan=plan("reclaim_orphans"), recent=(past("active_cap", phase="sent"),)),
+        "busy",
+    ),
+    "a cure while what it has done is measured": (
+        lambda: question(
+            plan=plan("reclaim_orphans"), recent=(past("reclaim_orphans", ago=100.0, phase="done", verified="not_yet"),)
+        ),
+        "busy",
+    ),
+    "a throttle while a cure is measured": (
+        lambda: question(recent=(past("reclaim_orphans", phase="done", verified="not_yet"),)),
+        "busy",
+    ),
     "held by another": (lambda: question(recent=(past(ago=100.0, phase="in_force"),)), "busy"),
     "cooldown": (lambda: question(recent=(past(ago=59.0),)), "cooldown"),
     "cooldown over": (lambda: question(recent=(past(ago=60.0),)), ""),
@@ -238,6 +258,7 @@ PERSONAL = {
     "journal": "journal",
     "old picture": "stale",
     "being done": "busy",
+    "a cure while a throttle is pulled": "busy",
     "nobody restarts it": "unsupported",
     "held by another": "busy",
     "no target": "unsupported",
