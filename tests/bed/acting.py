@@ -10,7 +10,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -166,26 +166,31 @@ class Node:
         pool = self.agent.pool()
         return None if pool is None else pool["orphaned"]
 
-    @contextmanager
-    def load(self, plan: LoadPlan) -> Iterator[LoadReport]:
+    def load(self, plan: LoadPlan) -> AbstractContextManager[LoadReport]:
         """Have this load sent meanwhile; what runs of it at the end is cut."""
-        report, loop = LoadReport(), asyncio.new_event_loop()
-        task = loop.create_task(run_load(self.engine.url, plan, report))
-
-        def send() -> None:
-            with suppress(asyncio.CancelledError):
-                loop.run_until_complete(task)
-
-        thread = threading.Thread(target=send)
-        thread.start()
-        try:
-            yield report
-        finally:
-            loop.call_soon_threadsafe(task.cancel)
-            thread.join()
-            loop.close()
+        return sending(self.engine.url, plan)
 
     def close(self) -> None:
         """End the engine."""
         self.client.close()
         self.engine.stop()
+
+
+@contextmanager
+def sending(url: str, plan: LoadPlan) -> Iterator[LoadReport]:
+    """Have a load sent to a server meanwhile; what runs of it at the end is cut."""
+    report, loop = LoadReport(), asyncio.new_event_loop()
+    task = loop.create_task(run_load(url, plan, report))
+
+    def send() -> None:
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield report
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        loop.close()

@@ -3,7 +3,7 @@
 ``python -m tests.bed.soak --minutes 30`` (``make soak``) serves without a pause: streams of sixty tenants, a
 third of them cut. Meanwhile the agent is asked for its pages and its state ten times as often as is usual, engines
 beside the real one come and go twice a second, the policy is loaded again every three seconds, and levers are pulled
-and let go.
+and let go. An engine without hooks, its twin, has the same load: what grows in both is not ours.
 Half of the time is warm-up: over a quarter of an hour the agent's signals fill what they keep. Then every two seconds
 it is looked at what the agent and the engine's processes hold. At the end the agent is killed and started again and
 again. It ends with 1 when something has grown.
@@ -27,7 +27,7 @@ from pathlib import Path
 from agent.cli.control import ControlClient
 from agent.errors import KvtideError
 from tests.bed import net
-from tests.bed.acting import LEVERS, Node
+from tests.bed.acting import LEVERS, Node, sending
 from tests.bed.agent import AgentProcess
 from tests.bed.engine import EngineServer
 from tests.bed.hook_memory import CEILING_MIB
@@ -49,20 +49,25 @@ POLICY = "actions: {mode: observe}\n"
 # What the hooks hold beside their books is to be as large at the end as at the beginning. What moves meanwhile:
 # requests that come and go, and tables that double.
 BESIDE_KIB = 128.0
+APART_MIB = 8.0  # that the core may gain on its twin beside what the hooks hold: malloc's own pages, in both
 ONE = 0.9  # file or thread that is not given back: what the line through such a step rises by, if not at an end
 RESTARTS_KIB = 256.0  # over all restarts of the agent: nothing of them is to be kept
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen of the agent and of the engine's core: (seconds, value). ``hooks_kib``: what the hooks hold in all
-    processes of the engine, ``beside_kib``: that without their books, which fill up to a bound.
+    """What was seen of the agent, of the engine's core and of its twin's: (seconds, value).
+
+    ``hooks_kib``: what the hooks hold in all processes of the engine, ``beside_kib``: that without their books, which
+    fill up to a bound. ``apart_mib``: how much more the core has than its twin and what the hooks hold.
     """
 
     agent_mib: list[tuple[float, float]] = field(default_factory=list)
     agent_files: list[tuple[float, float]] = field(default_factory=list)
     agent_threads: list[tuple[float, float]] = field(default_factory=list)
     core_mib: list[tuple[float, float]] = field(default_factory=list)
+    twin_mib: list[tuple[float, float]] = field(default_factory=list)
+    apart_mib: list[tuple[float, float]] = field(default_factory=list)
     core_files: list[tuple[float, float]] = field(default_factory=list)
     hooks_kib: list[tuple[float, float]] = field(default_factory=list)
     beside_kib: list[tuple[float, float]] = field(default_factory=list)
@@ -96,11 +101,15 @@ class Often:
 
 
 class Traced(Node):
-    """A node whose engine tells what the hooks hold."""
+    """A node whose engine tells what the hooks hold, with a twin that has none."""
 
     def __init__(self, folder: Path, memory: Path) -> None:
         self._memory = memory
         super().__init__(folder)
+        # It is traced as the other is: that takes memory, too.
+        (folder / "traced").mkdir()
+        off = {"KVTIDE_DISABLE": "1", "KVTIDE_TEST_MEMORY_DIR": str(folder / "traced")}
+        self.twin = EngineServer(folder / "twin.log", num_blocks=BLOCKS, env=off)
 
     def start_engine(self) -> EngineServer:
         """Start an engine whose levers may be pulled."""
@@ -111,6 +120,11 @@ class Traced(Node):
             "KVTIDE_TEST_MEMORY_DIR": str(self._memory),
         }
         return EngineServer(self.folder / "engine.log", num_blocks=BLOCKS, env=env)
+
+    def close(self) -> None:
+        """End both."""
+        super().close()
+        self.twin.stop()
 
 
 def resident_mib(pid: int) -> float:
@@ -151,19 +165,22 @@ def beside(memory: Path) -> float:
     return held[1]
 
 
-def look(seen: Seen, agent: AgentProcess, core: int, memory: Path) -> None:
+def look(seen: Seen, agent: AgentProcess, core: int, twin: int, memory: Path) -> None:
     """Look once."""
     now = time.monotonic()
     seen.agent_mib.append((now, resident_mib(agent.process.pid)))
     seen.agent_files.append((now, files_of(agent.process.pid)))
     seen.agent_threads.append((now, threads_of(agent.process.pid)))
-    seen.core_mib.append((now, resident_mib(core)))
+    core_mib, twin_mib = resident_mib(core), resident_mib(twin)
+    seen.core_mib.append((now, core_mib))
+    seen.twin_mib.append((now, twin_mib))
     seen.core_files.append((now, files_of(core)))
     seen.series.append((now, series_of(agent)))
     held = hooks_kib(memory)
     if held is not None:
         seen.hooks_kib.append((now, held[0]))
         seen.beside_kib.append((now, held[1]))
+        seen.apart_mib.append((now, core_mib - twin_mib - held[0] / 1024))
 
 
 def pull(control: ControlClient) -> None:
@@ -180,10 +197,11 @@ def plan(seconds: float) -> LoadPlan:
     return LoadPlan(requests=10**9, seconds=seconds + 600, concurrency=16, tenants=tenants, seed=1)
 
 
-def soak(node: Node, memory: Path, seconds: float) -> tuple[Seen, list[Often], Passing, float]:
+def soak(node: Traced, memory: Path, seconds: float) -> tuple[Seen, list[Often], Passing, float]:
     """Play for so long; return what was seen, what was done, and the cores' memory growth over the agent's restarts."""
-    seen, core = Seen(), node.engine.core_pid()
+    seen, core, twin = Seen(), node.engine.core_pid(), node.twin.core_pid()
     with node.acting("kept", POLICY) as agent, node.load(plan(seconds)) as load, ExitStack() as stack:
+        other = stack.enter_context(sending(node.twin.url, plan(seconds)))
         control = ControlClient(agent.socket)
         busy = [
             Often("pages", 0.1, lambda: agent.get("/metrics")),
@@ -198,9 +216,10 @@ def soak(node: Node, memory: Path, seconds: float) -> tuple[Seen, list[Often], P
         began = time.monotonic()
         time.sleep(seconds * WARM_UP)
         while time.monotonic() - began < seconds:
-            look(seen, agent, core, memory)
+            look(seen, agent, core, twin, memory)
             time.sleep(LOOK_SECONDS)
         print(f"[soak] {load.started} requests, {load.completed} whole, {load.aborted} cut, {load.failed} failed")
+        print(f"[soak] its twin: {other.started} requests, {other.completed} whole, {other.failed} failed")
         for text in load.errors:
             print(f"[soak]   {text}", flush=True)
     before = beside(memory)
@@ -236,6 +255,8 @@ def judged(seen: Seen, restarts_kib: float) -> list[str]:
         grown.append(f"the hooks' memory: {most / 1024:.1f} MiB, and full books are {CEILING_MIB:g}")
     if found["beside_kib"].grows and found["beside_kib"].slope * hours > BESIDE_KIB:
         grown.append(f"the hooks' memory beside their books: {found['beside_kib']}")
+    if found["apart_mib"].grows and found["apart_mib"].slope * hours > APART_MIB:
+        grown.append(f"the core's memory beside its twin's: {found['apart_mib']}")
     if restarts_kib > RESTARTS_KIB:
         grown.append(f"the hooks' memory over restarts of the agent: {restarts_kib:.0f} KiB")
     if found["series"].grows and found["series"].slope > 0.05 * found["series"].level:
@@ -256,6 +277,7 @@ def main() -> int:
             node = Traced(place / "n", memory)
             try:
                 node.engine.wait_ready(600.0)
+                node.twin.wait_ready(600.0)
                 seen, busy, passing, restarts = soak(node, memory, options.minutes * 60)
             finally:
                 node.close()

@@ -23,6 +23,8 @@ def seen(**per_hour: float) -> Seen:
         "agent_files": (28.0, 3.0),
         "agent_threads": (6.0, 0.0),
         "core_mib": (500.0, 2.0),
+        "twin_mib": (480.0, 2.0),
+        "apart_mib": (18.0, 2.0),
         "core_files": (51.0, 0.0),
         "hooks_kib": (1500.0, 20.0),
         "beside_kib": (500.0, 20.0),
@@ -42,6 +44,10 @@ def test_what_only_moves_has_not_grown() -> None:
     assert judged(seen(), 0.0) == []
 
 
+def test_what_grows_in_any_engine_is_not_ours() -> None:
+    assert judged(seen(core_mib=80.0, twin_mib=80.0), 0.0) == []
+
+
 def test_books_that_fill_are_no_leak_below_their_ceiling() -> None:
     assert judged(seen(hooks_kib=9000.0), 0.0) == []
 
@@ -55,6 +61,7 @@ def test_books_that_fill_are_no_leak_below_their_ceiling() -> None:
         ({"core_files": 8.0}, "core_files"),
         ({"hooks_kib": 5 * 1024 * CEILING_MIB}, "the hooks' memory"),
         ({"beside_kib": 5 * BESIDE_KIB}, "the hooks' memory beside their books"),
+        ({"apart_mib": 40.0}, "the core's memory beside its twin's"),
         ({"series": 800.0}, "the series"),
     ],
 )
