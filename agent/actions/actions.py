@@ -30,6 +30,7 @@ from agent.actions.orders import BUSY, Orders, Send
 from agent.actions.outside import Outside
 from agent.actions.own import OwnLevers, Prepares
 from agent.actions.planner import plans
+from agent.actions.processes import newcomers
 from agent.actions.room import Room
 from agent.actions.safety import OF_ONE_LEVER, refusal_of
 from agent.actions.silent import Silent
@@ -310,12 +311,19 @@ class Actions:
             self._end(action, "undone", why)
         for action, why in self._room.back(in_force, state, self.policy):
             self._end(action, "undone", why)
+        for action in in_force:
+            if new := newcomers(state, action):
+                self._alone(action, partial(self._extend, action, new))
         for action in self._follow.calm(in_force, self.policy, state.monotonic):
             arguments = milder(action, state, self.policy)
             if arguments is None:
                 self._end(action, "undone", "it is calm again")
             else:
                 self._alone(action, partial(self.executor.loosen, action, arguments, "a step back: it is calm"))
+
+    async def _extend(self, action: Action, new: tuple[str, ...]) -> None:
+        await self.executor.extend(action, new)
+        self._leases.renew(action.id)
 
     def _end(self, action: Action, ending: Phase, why: str) -> None:
         self._alone(action, lambda: self.executor.undo(action, why, ending))

@@ -130,6 +130,16 @@ class Executor:
             return self._book.set(action, "expired", f"{reason}; {_told(left)}: the lease ends it")
         return self._book.set(action, ending, reason)
 
+    async def extend(self, action: Action, newcomers: tuple[str, ...]) -> Action:
+        """Have processes do it that came after it was done; where one will not, nobody does it any more."""
+        plan = action.plan
+        also = replace(action, plan=replace(plan, targets=newcomers))
+        outcomes = await self._ask("apply", also)
+        action = replace(action, plan=replace(plan, targets=(*plan.targets, *newcomers)))
+        if all(each.code == "done" for each in outcomes):
+            return self._book.set(action, reason=f"{len(newcomers)} of its processes came later, and do it too")
+        return await self.undo(action, f"a process that came later does not do it: {_told(outcomes)}")
+
     async def loosen(self, action: Action, arguments: dict[str, Argument], reason: str) -> Action:
         """Put milder arguments in the place of those in force: a step of taking back."""
         milder = replace(action, plan=replace(action.plan, arguments=arguments))

@@ -59,6 +59,11 @@ class Leases:
         if found is not None and action in self._renewed:
             self._renewed[action] = now - found.plan.lease_seconds / RENEWALS + AGAIN_SECONDS
 
+    def renew(self, action: str) -> None:
+        """Renew an action at once, at all its processes: not all of them have had it for as long."""
+        if action in self._renewed:
+            self._renewed[action] = float("-inf")
+
     def tick(self, now: float) -> None:
         """Renew what is due. ``now``: monotonic seconds."""
         for action in self._book.live():

@@ -75,7 +75,7 @@ class Persons:
             raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
         told = _told(arguments)
         await self._free(engine)
-        state, found = await self._seen(engine)
+        state, found = await self._seen(engine, lever)
         if state is None or found is None:
             known = ", ".join(each.engine for each in state.engines) if state is not None else ""
             raise UnknownError(f"engine: {engine!r}: there is no such engine here; there are: {known or 'none'}")
@@ -107,20 +107,21 @@ class Persons:
             raise OrderError(f"journal: {self._actions.not_written or 'see the log'}")
         return done
 
-    async def _seen(self, engine: str) -> tuple[AgentState | None, EngineState | None]:
+    async def _seen(self, engine: str, lever: str) -> tuple[AgentState | None, EngineState | None]:
         """Return the last state and the engine in it: it may have connected since the last look, or be about to.
 
-        The latter where the agent has just begun.
+        The latter where the agent has just begun; its processes come one by one, and one of them must have the lever.
         """
         subject = Subject(scope="engine", engine=engine)
         before, last = self._actions.looked_at, time.monotonic() + NEXT_LOOK_SECONDS
         while True:
             state = self._actions.looked_at
             found = engine_of(state, subject) if state is not None else None
-            if found is not None and found.phase == "live":
-                return state, found
             now = time.monotonic()
-            if now >= self._until and (state is not before or now >= last):
+            begun = now >= self._until
+            if state and found and found.phase == "live" and (begun or targets_of(state, found, lever)):
+                return state, found
+            if begun and (state is not before or now >= last):
                 return state, found
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from agent.actions.measure import engine_of
 from agent.actions.own import SUPERVISED
+from agent.actions.types import Action
 from agent.state import AgentState, EngineState
 from engine_hooks.levers.orders import LeaseRow, LeverRow
 from engine_hooks.members import FRONTEND
@@ -65,3 +67,17 @@ def targets_of(state: AgentState, engine: EngineState, lever: str) -> tuple[str,
     if FRONTEND in having:
         return tuple(each.instance for each in found if each.role == FRONTEND and each.up)
     return tuple(each.instance for each in found if each.row(lever) is not None)
+
+
+def newcomers(state: AgentState, action: Action) -> tuple[str, ...]:
+    """Return the processes that an action is for as well, and that have come since it was done.
+
+    None while one of its own is away: either it comes back, or the action ends.
+    """
+    plan, known = action.plan, all_processes(state)
+    engine = engine_of(state, plan.subject)
+    if engine is None or not plan.targets or plan.lever in SUPERVISED:
+        return ()
+    if not all(target in known and known[target].up for target in plan.targets):
+        return ()
+    return tuple(each for each in targets_of(state, engine, plan.lever) if each not in plan.targets and known[each].up)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
@@ -196,10 +197,10 @@ async def test_what_has_no_way_back_is_counted_once_it_is_known(make_rig: MakeRi
 
 async def test_leaked_blocks_do_not_wait_for_what_a_throttle_does(make_rig: MakeRig) -> None:
     rig = await make_rig(policy(verify_seconds=60.0, calm_seconds=1e6))
-    young = {"detail": make_detail(leaks=(make_leak(blocks=40, age_seconds=9.0),))}
+    young: dict[str, Any] = {"detail": make_detail(leaks=(make_leak(blocks=40, age_seconds=9.0),))}
     await rig.seconds(3, short(tier="page"), short(kind="kv_orphan"), **young)
     assert [(each.plan.lever, each.verified) for each in rig.done] == [("watermark", "not_yet")]
-    aged = {"detail": make_detail(leaks=(make_leak(blocks=40, age_seconds=12.0),))}
+    aged: dict[str, Any] = {"detail": make_detail(leaks=(make_leak(blocks=40, age_seconds=12.0),))}
     await rig.seconds(1, short(tier="page"), short(kind="kv_orphan"), **aged)
     throttle, cure = rig.done
     assert (cure.plan.lever, cure.phase) == ("reclaim_orphans", "done")

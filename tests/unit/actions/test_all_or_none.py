@@ -69,6 +69,38 @@ async def test_one_that_does_not_answer_is_undone_too(make_rig: MakeRig) -> None
     assert not rig.processes[1].desk.in_force()
 
 
+async def test_one_that_comes_later_does_it_too(make_rig: MakeRig) -> None:
+    """As after a restart of the agent: the engine's processes connect one by one."""
+    rig = await make_rig(levers={})
+    rig.signals = TENANTS
+    first = await rig.add(instance="f1", role="frontend", levers={"admission": rules()})
+    await rig.seconds(1, short(), detail=None)
+    second = await rig.add(instance="f2", role="frontend", levers={"admission": rules()})
+    await rig.seconds(1, short(tier="note"))
+    (found,) = rig.done
+    assert (found.phase, found.plan.targets) == ("in_force", ("f1", "f2"))
+    assert [each.desk.in_force()[0].arguments for each in (first, second)] == [{"quotas": {"acme": 250}}] * 2
+    await rig.seconds(60, short(tier="note"))  # its lease is renewed as the other's is
+    assert [len(each.desk.in_force()) for each in (first, second)] == [1, 1]
+    (found,) = rig.done
+    assert found.phase == "in_force"
+    await rig.actions.tasks.begin("m", rig.actions.executor.undo(found, "enough"))
+    assert [each.desk.in_force() for each in (first, second)] == [(), ()]
+
+
+async def test_one_that_comes_later_and_will_not_ends_it_for_all(make_rig: MakeRig) -> None:
+    rig = await make_rig(levers={})
+    rig.signals = TENANTS
+    first = await rig.add(instance="f1", role="frontend", levers={"admission": rules()})
+    await rig.seconds(1, short())
+    await rig.add(instance="f2", role="frontend", levers={"admission": rules()}, allowed=())
+    await rig.seconds(1, short(tier="note"))
+    (found,) = rig.done
+    assert found.phase == "undone"
+    assert found.reason.startswith("a process that came later does not do it: not_allowed")
+    assert first.desk.in_force() == ()
+
+
 async def test_one_that_is_gone_ends_it_for_all(make_rig: MakeRig) -> None:
     rig = await two_servers(make_rig)
     await rig.seconds(1, short())

@@ -178,6 +178,20 @@ async def test_an_order_of_the_first_second_waits_for_its_engine(make_rig: MakeR
     assert (await order).phase == "in_force"
 
 
+async def test_an_order_of_the_first_second_waits_for_the_process_that_has_the_lever(make_rig: MakeRig) -> None:
+    rig = await make_rig(levers={})
+    order = asyncio.create_task(
+        Persons(rig.actions, first_seconds=60.0).order("admission", "m", {"shed": True}, by="ann")
+    )
+    rig.actions.take(rig.state())
+    await asyncio.sleep(0.2)
+    assert not order.done(), "the engine's core is here, its API server is not"
+    await rig.add(instance="f1", role="frontend", levers={"admission": Rules("admission", "")})
+    rig.actions.take(rig.state())
+    found = await order
+    assert (found.phase, found.plan.targets) == ("in_force", ("f1",))
+
+
 async def test_an_order_for_an_engine_of_this_very_second_waits_for_the_next_look(make_rig: MakeRig) -> None:
     rig = await make_rig()
     persons = Persons(rig.actions, first_seconds=0.0)
