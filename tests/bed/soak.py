@@ -121,6 +121,12 @@ class Traced(Node):
         }
         return EngineServer(self.folder / "engine.log", num_blocks=BLOCKS, env=env)
 
+    def check(self) -> None:
+        """Raise ``RuntimeError`` with the end of its log where one of the two has lost its core."""
+        for engine in (self.engine, self.twin):
+            if not engine.core_pids():
+                raise RuntimeError(f"an engine has ended; {engine.log}:\n{engine.log_tail()}")
+
     def close(self) -> None:
         """End both."""
         super().close()
@@ -216,6 +222,7 @@ def soak(node: Traced, memory: Path, seconds: float) -> tuple[Seen, list[Often],
         began = time.monotonic()
         time.sleep(seconds * WARM_UP)
         while time.monotonic() - began < seconds:
+            node.check()
             look(seen, agent, core, twin, memory)
             time.sleep(LOOK_SECONDS)
         print(f"[soak] {load.started} requests, {load.completed} whole, {load.aborted} cut, {load.failed} failed")
