@@ -52,7 +52,7 @@ help: ## List the targets
 	@echo '  PYTEST_ARGS=-x         passed on to pytest'
 	@echo '  SCORE_ARGS=--quick     passed on to the score'
 	@echo '  CHAOS_ARGS=--seconds=60  passed on to the chaos'
-	@echo '  SOAK_ARGS=--minutes=10   passed on to the soak'
+	@echo '  SOAK_ARGS=--minutes=10   passed on to the soak; --twin: an engine without hooks beside it'
 
 setup: ## Make both environments and the tiny model (3-5 min once, then no time)
 	@$(call locked,$(AGENT_STAMP) $(PLUGINS_STAMP) $(MODEL_STAMP) $(HELM_STAMP))

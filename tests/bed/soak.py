@@ -3,10 +3,13 @@
 ``python -m tests.bed.soak --minutes 30`` (``make soak``) serves without a pause: streams of sixty tenants, a
 third of them cut. Meanwhile the agent is asked for its pages and its state ten times as often as is usual, engines
 beside the real one come and go twice a second, the policy is loaded again every three seconds, and levers are pulled
-and let go. An engine without hooks, its twin, has the same load: what grows in both is not ours.
+and let go.
 Half of the time is warm-up: over a quarter of an hour the agent's signals fill what they keep. Then every two seconds
 it is looked at what the agent and the engine's processes hold. At the end the agent is killed and started again and
 again. It ends with 1 when something has grown.
+
+``--twin``: what the hooks hold is not traced, for tracing takes memory, too. Instead an engine without hooks has the
+same load beside it, and what grows in the core must grow in that one's as well.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ POLICY = "actions: {mode: observe}\n"
 # What the hooks hold beside their books is to be as large at the end as at the beginning. What moves meanwhile:
 # requests that come and go, and tables that double.
 BESIDE_KIB = 128.0
-APART_MIB = 8.0  # that the core may gain on its twin beside what the hooks hold: malloc's own pages, in both
+APART_MIB = 4.0  # that the core may gain on its twin once its books are full: malloc's own pages
 ONE = 0.9  # file or thread that is not given back: what the line through such a step rises by, if not at an end
 RESTARTS_KIB = 256.0  # over all restarts of the agent: nothing of them is to be kept
 
@@ -59,7 +62,7 @@ class Seen:
     """What was seen of the agent, of the engine's core and of its twin's: (seconds, value).
 
     ``hooks_kib``: what the hooks hold in all processes of the engine, ``beside_kib``: that without their books, which
-    fill up to a bound. ``apart_mib``: how much more the core has than its twin and what the hooks hold.
+    fill up to a bound. ``apart_mib``: how much more the core has than its twin. Empty: it was not looked at.
     """
 
     agent_mib: list[tuple[float, float]] = field(default_factory=list)
@@ -100,16 +103,16 @@ class Often:
         self._thread.join()
 
 
-class Traced(Node):
-    """A node whose engine tells what the hooks hold, with a twin that has none."""
+class Watched(Node):
+    """A node whose engine tells in ``memory`` what the hooks hold; None: it does not, and has a twin without hooks."""
 
-    def __init__(self, folder: Path, memory: Path) -> None:
-        self._memory = memory
+    def __init__(self, folder: Path, memory: Path | None) -> None:
+        self.memory = memory
         super().__init__(folder)
-        # It is traced as the other is: that takes memory, too.
-        (folder / "traced").mkdir()
-        off = {"KVTIDE_DISABLE": "1", "KVTIDE_TEST_MEMORY_DIR": str(folder / "traced")}
-        self.twin = EngineServer(folder / "twin.log", num_blocks=BLOCKS, env=off)
+        self.twin: EngineServer | None = None
+        if memory is None:
+            off = {"KVTIDE_DISABLE": "1"}
+            self.twin = EngineServer(folder / "twin.log", num_blocks=BLOCKS, env=off)
 
     def start_engine(self) -> EngineServer:
         """Start an engine whose levers may be pulled."""
@@ -117,20 +120,27 @@ class Traced(Node):
             "KVTIDE_SOCKET": str(self.folder / "agent.sock"),
             "KVTIDE_LEVERS": LEVERS,
             "KVTIDE_TRUSTED_PROXIES": "127.0.0.0/8",  # tenants are who they say
-            "KVTIDE_TEST_MEMORY_DIR": str(self._memory),
         }
+        if self.memory is not None:
+            env["KVTIDE_TEST_MEMORY_DIR"] = str(self.memory)
         return EngineServer(self.folder / "engine.log", num_blocks=BLOCKS, env=env)
 
-    def check(self) -> None:
-        """Raise ``RuntimeError`` with the end of its log where one of the two has lost its core."""
-        for engine in (self.engine, self.twin):
+    def engines(self) -> list[EngineServer]:
+        """Return the engine, and its twin where there is one."""
+        return [self.engine] if self.twin is None else [self.engine, self.twin]
+
+    def cores(self) -> list[int]:
+        """Return their cores; raises ``RuntimeError`` with the end of its log where one has ended."""
+        for engine in self.engines():
             if not engine.core_pids():
                 raise RuntimeError(f"an engine has ended; {engine.log}:\n{engine.log_tail()}")
+        return [engine.core_pid() for engine in self.engines()]
 
     def close(self) -> None:
-        """End both."""
+        """End all."""
         super().close()
-        self.twin.stop()
+        if self.twin is not None:
+            self.twin.stop()
 
 
 def resident_mib(pid: int) -> float:
@@ -171,22 +181,25 @@ def beside(memory: Path) -> float:
     return held[1]
 
 
-def look(seen: Seen, agent: AgentProcess, core: int, twin: int, memory: Path) -> None:
+def look(seen: Seen, agent: AgentProcess, node: Watched) -> None:
     """Look once."""
     now = time.monotonic()
+    core, *twins = node.cores()
     seen.agent_mib.append((now, resident_mib(agent.process.pid)))
     seen.agent_files.append((now, files_of(agent.process.pid)))
     seen.agent_threads.append((now, threads_of(agent.process.pid)))
-    core_mib, twin_mib = resident_mib(core), resident_mib(twin)
+    core_mib = resident_mib(core)
     seen.core_mib.append((now, core_mib))
-    seen.twin_mib.append((now, twin_mib))
     seen.core_files.append((now, files_of(core)))
     seen.series.append((now, series_of(agent)))
-    held = hooks_kib(memory)
+    for twin in twins:
+        twin_mib = resident_mib(twin)
+        seen.twin_mib.append((now, twin_mib))
+        seen.apart_mib.append((now, core_mib - twin_mib))
+    held = None if node.memory is None else hooks_kib(node.memory)
     if held is not None:
         seen.hooks_kib.append((now, held[0]))
         seen.beside_kib.append((now, held[1]))
-        seen.apart_mib.append((now, core_mib - twin_mib - held[0] / 1024))
 
 
 def pull(control: ControlClient) -> None:
@@ -203,12 +216,12 @@ def plan(seconds: float) -> LoadPlan:
     return LoadPlan(requests=10**9, seconds=seconds + 600, concurrency=16, tenants=tenants, seed=1)
 
 
-def soak(node: Traced, memory: Path, seconds: float) -> tuple[Seen, list[Often], Passing, float]:
-    """Play for so long; return what was seen, what was done, and the cores' memory growth over the agent's restarts."""
-    seen, core, twin = Seen(), node.engine.core_pid(), node.twin.core_pid()
-    with node.acting("kept", POLICY) as agent, node.load(plan(seconds)) as load, ExitStack() as stack:
-        other = stack.enter_context(sending(node.twin.url, plan(seconds)))
+def soak(node: Watched, seconds: float) -> tuple[Seen, list[Often], Passing]:
+    """Play for so long; return what was seen and what was done."""
+    seen = Seen()
+    with node.acting("kept", POLICY) as agent, ExitStack() as stack:
         control = ControlClient(agent.socket)
+        loads = [stack.enter_context(sending(engine.url, plan(seconds))) for engine in node.engines()]
         busy = [
             Often("pages", 0.1, lambda: agent.get("/metrics")),
             Often("details", 1.0, lambda: agent.get("/metrics/detail")),
@@ -222,52 +235,55 @@ def soak(node: Traced, memory: Path, seconds: float) -> tuple[Seen, list[Often],
         began = time.monotonic()
         time.sleep(seconds * WARM_UP)
         while time.monotonic() - began < seconds:
-            node.check()
-            look(seen, agent, core, twin, memory)
+            look(seen, agent, node)
             time.sleep(LOOK_SECONDS)
-        print(f"[soak] {load.started} requests, {load.completed} whole, {load.aborted} cut, {load.failed} failed")
-        print(f"[soak] its twin: {other.started} requests, {other.completed} whole, {other.failed} failed")
-        for text in load.errors:
-            print(f"[soak]   {text}", flush=True)
+        for name, load in zip(("engine", "twin"), loads, strict=False):
+            told = f"{load.started} requests, {load.completed} whole, {load.aborted} cut, {load.failed} failed"
+            print(f"[soak] {name}: {told}")
+            for text in load.errors:
+                print(f"[soak]   {text}", flush=True)
+    return seen, busy, passing
+
+
+def restarts(node: Watched, memory: Path) -> float:
+    """Return what the hooks hold more of, in KiB, once agents have been killed and started again and again."""
     before = beside(memory)
     for _ in range(RESTARTS):
         with node.acting("kept", POLICY) as agent:
             time.sleep(1.0)
             agent.kill()
-    with node.acting("kept", POLICY) as agent:
+    with node.acting("kept", POLICY):
         time.sleep(SETTLE_SECONDS + 40.0)  # the plugin tells it every 20 s
-        after = beside(memory)
-    return seen, busy, passing, after - before
+        return beside(memory) - before
 
 
-def judged(seen: Seen, restarts_kib: float) -> list[str]:
-    """Print the trends; return what has grown."""
-    found: dict[str, Trend] = {}
-    for name in Seen.__slots__:
-        found[name] = trend(getattr(seen, name))
-        print(f"[soak] {name}: {found[name]}")
-    print(f"[soak] hooks over {RESTARTS} restarts of the agent: {restarts_kib:+.1f} KiB")
-    grown = []
-    agent = found["agent_mib"]
-    if agent.grows:
-        grown.append(f"the agent's memory: {agent}")
+def judged(seen: Seen, restarts_kib: float | None) -> list[str]:
+    """Print the trends; return what has grown. None: not looked at."""
+    found: dict[str, Trend] = {name: trend(values) for name in Seen.__slots__ if (values := getattr(seen, name))}
+    for name, each in found.items():
+        print(f"[soak] {name}: {each}")
     hours = (seen.agent_mib[-1][0] - seen.agent_mib[0][0]) / 3600
-    grown += [
-        f"{name}: {found[name]}"
-        for name in ("agent_files", "agent_threads", "core_files")
-        if found[name].grows and found[name].slope * hours > ONE
+    # By name: what it may have gained at the end, in its unit.
+    room = {
+        "agent_mib": ("the agent's memory", 0.0),
+        "agent_files": ("agent_files", ONE),
+        "agent_threads": ("agent_threads", ONE),
+        "core_files": ("core_files", ONE),
+        "beside_kib": ("the hooks' memory beside their books", BESIDE_KIB),
+        "apart_mib": ("the core's memory beside its twin's", APART_MIB),
+        "series": ("the series", 0.05 * found["series"].level * hours),
+    }
+    grown = [
+        f"{told}: {found[name]}"
+        for name, (told, most) in room.items()
+        if name in found and found[name].grows and found[name].slope * hours > most
     ]
-    most = max(value for _, value in seen.hooks_kib)
-    if most > 1024 * CEILING_MIB:
+    if seen.hooks_kib and (most := max(value for _, value in seen.hooks_kib)) > 1024 * CEILING_MIB:
         grown.append(f"the hooks' memory: {most / 1024:.1f} MiB, and full books are {CEILING_MIB:g}")
-    if found["beside_kib"].grows and found["beside_kib"].slope * hours > BESIDE_KIB:
-        grown.append(f"the hooks' memory beside their books: {found['beside_kib']}")
-    if found["apart_mib"].grows and found["apart_mib"].slope * hours > APART_MIB:
-        grown.append(f"the core's memory beside its twin's: {found['apart_mib']}")
-    if restarts_kib > RESTARTS_KIB:
-        grown.append(f"the hooks' memory over restarts of the agent: {restarts_kib:.0f} KiB")
-    if found["series"].grows and found["series"].slope > 0.05 * found["series"].level:
-        grown.append(f"the series: {found['series']}")
+    if restarts_kib is not None:
+        print(f"[soak] hooks over {RESTARTS} restarts of the agent: {restarts_kib:+.1f} KiB")
+        if restarts_kib > RESTARTS_KIB:
+            grown.append(f"the hooks' memory over restarts of the agent: {restarts_kib:.0f} KiB")
     return grown
 
 
@@ -275,23 +291,26 @@ def main() -> int:
     """Play, tell what has grown, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bed.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long, warm-up included")
+    parser.add_argument("--twin", action="store_true", help="nothing is traced; an engine without hooks is beside it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvtide-") as name:
         place = Path(name)
-        memory = place / "memory"
-        memory.mkdir()
+        memory = None if options.twin else place / "memory"
+        if memory is not None:
+            memory.mkdir()
         with suppress(KeyboardInterrupt):
-            node = Traced(place / "n", memory)
+            node = Watched(place / "n", memory)
             try:
-                node.engine.wait_ready(600.0)
-                node.twin.wait_ready(600.0)
-                seen, busy, passing, restarts = soak(node, memory, options.minutes * 60)
+                for engine in node.engines():
+                    engine.wait_ready(600.0)
+                seen, busy, passing = soak(node, options.minutes * 60)
+                over = None if memory is None else restarts(node, memory)
             finally:
                 node.close()
             print(f"[soak] {passing.lives} lives of engines beside the real one")
             for each in busy:
                 print(f"[soak] {each.name}: {each.done} done, {each.failed} failed {each.error}")
-            grown = judged(seen, restarts)
+            grown = judged(seen, over)
             for line in grown:
                 print(f"[soak] GROWN: {line}")
             return int(bool(grown))
