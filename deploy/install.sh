@@ -10,6 +10,12 @@ umask 022
 PREFIX=${PREFIX:-/opt/kvtide} DESTDIR=${DESTDIR:-} WHEELS=${WHEELS:-} PYTHON=${PYTHON:-python3}
 here=$(cd "$(dirname "$0")" && pwd)
 unit=$DESTDIR/etc/systemd/system/kvtide.service
+for folder in "$PREFIX" ${DESTDIR:+"$DESTDIR"}; do
+    case $folder in
+        /*) ;;
+        *) echo "$folder: PREFIX and DESTDIR must be absolute paths" >&2; exit 2 ;;
+    esac
+done
 running() { [ -z "$DESTDIR" ] && [ -d /run/systemd/system ]; }
 
 install_() {

@@ -83,7 +83,8 @@ class Executor:
         outcomes = await self._ask("try", action) if own is None else (await own.would(action.plan),)
         action = replace(action, outcomes=outcomes, verified="unknown")
         if all(each.code == "would" for each in outcomes):
-            return self._book.set(action, "would", _told(outcomes))
+            said = dict.fromkeys(each.detail for each in outcomes if each.detail)
+            return self._book.set(action, "would", "; ".join(said))
         return self._book.set(action, _ending(outcomes), _told(outcomes))
 
     async def _apply(self, action: Action) -> Action:
@@ -104,7 +105,9 @@ class Executor:
         return self._book.set(replace(action, verified="unknown"), _ending(outcomes), _told(outcomes))
 
     async def _amend(self, action: Action) -> Action:
-        """Change the arguments of what is in force. Where one process refuses, nothing is in force any more."""
+        """Change the arguments of what is in force, at all processes or at none: where they are refused those from
+        before stay. Where that can't be had nothing is in force any more.
+        """
         base = self._book.actions.get(action.plan.amends)
         if base is None or base.phase != "in_force":
             return self._book.set(replace(action, verified="unknown"), "refused", "what it changes has ended meanwhile")
@@ -112,12 +115,24 @@ class Executor:
         outcomes = await self._ask("amend", action, lease_of=base.id)
         action = replace(action, outcomes=outcomes)
         if all(each.code == "done" for each in outcomes):
-            changed = replace(base.plan, arguments=action.plan.arguments)
-            self._book.set(replace(base, plan=changed), reason=f"changed by action {action.id}")
+            changed = replace(base, plan=replace(base.plan, arguments=action.plan.arguments))
+            if action.by != MINE:  # it is the person's from now on, who says for how long, too
+                plan = replace(changed.plan, undo=action.plan.undo)
+                changed = replace(changed, plan=plan, by=action.by, until=action.until)
+            self._book.set(changed, reason=f"changed by action {action.id}")
             action = replace(action, replaced=base.plan.arguments)
             return self._book.set(_measured(action), "done")
-        await self.undo(base, f"action {action.id} could not change it")
+        obeyed = [each.target for each in outcomes if each.code == "done"]
+        if not (all(each.in_force for each in outcomes) and await self._as_before(base, obeyed)):
+            await self.undo(base, f"action {action.id} could not change it")
         return self._book.set(replace(action, verified="unknown"), _ending(outcomes), _told(outcomes))
+
+    async def _as_before(self, base: Action, targets: Sequence[str]) -> bool:
+        """Put the arguments of ``base`` back at these of its processes; return whether all have them."""
+        if not targets:
+            return True
+        former = replace(base, plan=replace(base.plan, targets=tuple(targets)))
+        return all(each.code == "done" for each in await self._ask("amend", former))
 
     async def undo(self, action: Action, reason: str, ending: Phase = "undone") -> Action:
         """Take back what is in force; what can't be reached ends by its lease. ``ending``: what is said of it then."""
@@ -182,6 +197,7 @@ def _ending(outcomes: Sequence[Outcome]) -> Phase:
 
 
 def _told(outcomes: Sequence[Outcome]) -> str:
-    """Return what was answered, each answer once."""
-    said = [f"{each.code}: {each.detail}" if each.detail else each.code for each in outcomes]
+    """Return what was answered, each answer once; of those who did it only where all did."""
+    others = [each for each in outcomes if each.code not in ("done", "would")]
+    said = [f"{each.code}: {each.detail}" if each.detail else each.code for each in others or outcomes]
     return "; ".join(dict.fromkeys(said))

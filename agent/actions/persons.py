@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Mapping
 
@@ -66,7 +67,8 @@ class Persons:
     ) -> Action:
         """Pull a lever on an engine now; where it is in force already, its arguments are changed.
 
-        ``minutes``: for how long; None: until it is undone. ``attempt``: only ask what it would do.
+        ``minutes``: for how long; None: until it is undone. ``attempt``: only ask what it would do, also of an
+        engine that does not allow it.
         """
         if lever not in LEVERS or lever in OWN_LEVERS:
             known = ", ".join(each for each in LEVERS if each not in OWN_LEVERS)
@@ -79,7 +81,7 @@ class Persons:
         if state is None or found is None:
             known = ", ".join(each.engine for each in state.engines) if state is not None else ""
             raise UnknownError(f"engine: {engine!r}: there is no such engine here; there are: {known or 'none'}")
-        held = in_force_on(engine, self._book.live()).get(lever) if not attempt else None
+        held = in_force_on(engine, self._book.live()).get(lever)
         plan = Plan(
             lever=lever,
             subject=Subject(scope="engine", engine=engine),
@@ -95,7 +97,8 @@ class Persons:
             monotonic=state.monotonic,
             amends=held.id if held else "",
         )
-        refusal = refusal_of(self._actions.question(plan, state, by_person=True))
+        question = self._actions.question(plan, state, by_person=True)
+        refusal = refusal_of(dataclasses.replace(question, attempt=attempt))
         if refusal is not None:
             self._book.refused(plan, refusal)
             raise OrderError(f"{refusal.code}: {refusal.text}")

@@ -200,7 +200,7 @@ def _post(socket: Path, path: str, body: object = None, *, slow: bool = False) -
 
 def _phase(answer: dict[str, Any]) -> str:
     reason = answer.get("reason")
-    return f"{answer.get('phase')}{f': {reason}' if reason else ''}"
+    return f"{str(answer.get('phase')).replace('_', ' ')}{f': {reason}' if reason else ''}"
 
 
 def _tell(answer: object, text: str, *, as_json: bool) -> None:

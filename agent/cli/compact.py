@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agent.cli.compacting import End
     from agent.cli.control import ControlClient
 
+MOST_BLOCKS, MOST_BYTES = 1 << 40, 1 << 62  # an order takes no more
 _UNITS = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40, "": 1}
 # What an engine tells of it, in the order in which a person wants to know.
 _TOLD = (
@@ -115,6 +116,8 @@ def arguments_of(to: int | None, free: str | None) -> dict[str, int]:
     if (to is None) == (free is None):
         given = "both were given" if to is not None else "such as --free 20GiB or --to 4000"
         raise ConfigError(f"one of --free and --to must say how much: {given}")
+    if to is not None and to > MOST_BLOCKS:
+        raise ConfigError(f"--to: {to}: must be {MOST_BLOCKS} at most")
     return {"to_blocks": to} if to is not None else {"free_bytes": bytes_of(free or "")}
 
 
@@ -126,8 +129,8 @@ def bytes_of(text: str) -> int:
         size = int(float(number) * (unit or 0))
     except (ValueError, OverflowError):
         size = 0
-    if unit is None or size <= 0:
-        raise ConfigError(f"--free: {text!r}: must be bytes, or a number with KiB, MiB, GiB or TiB")
+    if unit is None or not 0 < size <= MOST_BYTES:
+        raise ConfigError(f"--free: {text!r}: must be bytes above 0, or such a number with KiB, MiB, GiB or TiB")
     return size
 
 
@@ -135,15 +138,21 @@ def plain_text(answer: dict[str, Any]) -> str:
     """Return what a person reads: how it stands, and each engine process's numbers."""
     from agent.plain import plain
 
-    reason = answer.get("reason")
-    lines = [plain(f"action {answer.get('id')}: {answer.get('phase')}{f': {reason}' if reason else ''}")]
+    reason = str(answer.get("reason") or "")
+    lines = [plain(f"action {answer.get('id')}: {_begun(str(answer.get('phase')), reason)}")]
     for outcome in answer.get("outcomes") or ():
         detail = outcome.get("detail")
-        if detail:
+        if detail and detail not in reason:
             lines.append(plain(f"  {detail}"))
         effect = outcome.get("effect") or {}
         lines += [f"  {effect[name]:>16,} {words}" for name, words in _TOLD if name in effect]
     return "\n".join(lines)
+
+
+def _begun(phase: str, reason: str) -> str:
+    if phase == "would":
+        return f"nothing was done; it would{f', but {reason}' if reason else ''}:"
+    return f"{phase.replace('_', ' ')}{f': {reason}' if reason else ''}"
 
 
 def end_text(end: End) -> str:

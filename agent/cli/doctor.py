@@ -34,9 +34,9 @@ def doctor(
     from agent.doctor import files, lost, of_state, processes, web
     from agent.doctor.findings import Finding
 
-    found, told = files.configuration(config)
+    found, told = files.configuration(config, os.environ)
     findings = [found]
-    known: frozenset[int] = frozenset()
+    known: frozenset[int] | None = None
     state, unheard = None, ""
     try:
         state = AgentClient(url).state()

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent.config import DEFAULT_FILE, AgentConfig, load
 from agent.doctor.findings import Finding, bad, ok, warn
 from agent.errors import ConfigError
 
+# What of this shell's environment wins over the file, as in the agent's.
+_WINS = {"KVTIDE_SOCKET": "link.socket", "KVTIDE_KEY_FILE": "link.key_file"}
 
-def configuration(file: Path | None) -> tuple[Finding, AgentConfig | None]:
+
+def configuration(file: Path | None, environ: Mapping[str, str]) -> tuple[Finding, AgentConfig | None]:
     """Return whether the configuration holds, and what it says; None where it does not."""
     where = file or DEFAULT_FILE
+    wins = {name: environ[name] for name in _WINS if environ.get(name)}
     try:
-        config = load(file, {})
+        config = load(file, {_WINS[name]: value for name, value in wins.items()})
     except ConfigError as error:
         return bad("configuration", str(error), f"edit {where}: docs/configuration.md"), None
     except OSError as error:
         return bad("configuration", f"{where}: {error.strerror}", f"check --config {where}"), None
     told = str(where) if where.exists() else "all defaults; there is no file"
-    return ok("configuration", told), config
+    return ok("configuration", told + "".join(f"; {name}={value}" for name, value in wins.items())), config
 
 
 def link(socket: Path, key: Path, heard: str = "") -> Iterator[Finding]:
@@ -31,7 +35,7 @@ def link(socket: Path, key: Path, heard: str = "") -> Iterator[Finding]:
     ``heard``: the socket where the agent that answers says that it listens, empty where none answers.
     """
     if heard and Path(heard).resolve() != socket.resolve():
-        mend = f"give doctor the agent's own --config; an engine finds that one by KVTIDE_SOCKET={heard}"
+        mend = f"give doctor the agent's own --config; with KVTIDE_SOCKET={heard} doctor and engines find that one"
         yield warn("socket", f"the agent listens at {heard}, not at {socket}", mend)
         return
     try:

@@ -42,8 +42,11 @@ def running() -> Iterator[Process]:
             yield Process(each.pid, each.info["ppid"] or 0, tuple(command), environ, age)
 
 
-def findings(processes: Iterable[Process], known: frozenset[int]) -> Iterator[Finding]:
-    """Yield a finding for each vLLM server none of whose processes is in ``known``, the pids that an agent hears of."""
+def findings(processes: Iterable[Process], known: frozenset[int] | None) -> Iterator[Finding]:
+    """Yield a finding for each vLLM server none of whose processes is in ``known``, the pids that an agent hears of.
+
+    None: there is no agent that could.
+    """
     servers = {each.pid: each for each in processes if is_vllm(each.command)}
     families: dict[int, set[int]] = {}
     for pid in servers:
@@ -52,8 +55,8 @@ def findings(processes: Iterable[Process], known: frozenset[int]) -> Iterator[Fi
             root = servers[root].parent
         families.setdefault(root, set()).add(pid)
     for root, pids in sorted(families.items()):
-        if not pids & known:
-            yield _unheard(servers[root])
+        if known is None or not pids & known:
+            yield _unheard(servers[root], agent=known is not None)
 
 
 def is_vllm(command: tuple[str, ...]) -> bool:
@@ -66,7 +69,7 @@ def is_vllm(command: tuple[str, ...]) -> bool:
     return "-m" in command and any(word.startswith("vllm.entrypoints") for word in command)
 
 
-def _unheard(process: Process) -> Finding:
+def _unheard(process: Process, *, agent: bool) -> Finding:
     check = f"vLLM, pid {process.pid}"
     environ = process.environ or {}
     if environ.get(DISABLE, "").lower() not in ("", "0", "false", "no"):
@@ -75,12 +78,18 @@ def _unheard(process: Process) -> Finding:
         text = f"vLLM may load other plugins only: {PLUGINS}={environ[PLUGINS]}"
         return bad(check, text, f"add {PLUGIN} to {PLUGINS}")
     prefix = _prefix(process, environ)
+    return _installed(process, check, prefix, agent=agent)
+
+
+def _installed(process: Process, check: str, prefix: Path | None, *, agent: bool) -> Finding:
     if prefix is None:
         text = "no agent hears of it, and its environment can't be seen from here"
         return warn(check, text, "run kvtide doctor as root, or where the engine runs")
     if not any(prefix.glob("lib/python3*/site-packages/kvtide-*.dist-info")):
         text = f"kvtide is not installed beside it, in {prefix}"
         return bad(check, text, f"{prefix}/bin/python -m pip install {WHEEL}, then restart it (docs/release.md)")
+    if not agent:
+        return note(check, f"kvtide is installed in {prefix}; without an agent nobody hears of it", "start the agent")
     if process.age < STARTING_SECONDS:
         text = f"started {human_seconds(max(process.age, 0.0))} ago, and no agent hears of it yet"
         return note(check, text, "vLLM takes a while to load: look again in a minute or two")

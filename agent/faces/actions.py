@@ -73,7 +73,8 @@ def explanation(looked: Looked) -> RenderableType:
     action = looked.actions[0]
     plan = action.plan
     lines = [
-        f"action {action.id}: {plan.lever} on {plan.subject}, {action.phase}{action.reason and f' ({action.reason})'}",
+        f"action {action.id}: {plan.lever} on {plan.subject}, {_words(action.phase)}"
+        f"{action.reason and f' ({action.reason})'}",
         f"why: {plan.kind}: {plan.sentence}",
         f"evidence: {_numbers(plan.evidence) or 'none'}",
         f"by: {action.by}, mode {action.mode}, at {_time(action.at)}{f', as rung {plan.rung}' if plan.rung else ''}",
@@ -86,7 +87,7 @@ def explanation(looked: Looked) -> RenderableType:
         effect = f" ({_numbers(outcome.effect)})" if outcome.effect else ""
         lines.append(f"answer of {outcome.target[:12]}: {outcome.code}{detail}{effect}")
     lines += [*_expected(action), f"undo: {plan.undo}"]
-    lines += [f"  {_time(each.at)} {each.phase}{each.reason and f': {each.reason}'}" for each in looked.steps]
+    lines += [f"  {_time(each.at)} {_words(each.phase)}{each.reason and f': {each.reason}'}" for each in looked.steps]
     return Group(*_standing(looked), *(Text(plain(line)) for line in lines))
 
 
@@ -132,11 +133,15 @@ def _table(actions: Sequence[Action]) -> Table:
         table.add_column(name, overflow="fold")
     for each in actions:
         helped = VERIFIED[each.verified] if each.phase in ("in_force", "done", "undone", "expired") else ""
-        phase = Text(each.phase.replace("_", " "), style=_STYLES.get(each.phase, ""))
+        phase = Text(_words(each.phase), style=_STYLES.get(each.phase, ""))
         about = f"{each.plan.kind}" if each.by == "agent" else f"{each.by} (a person)"
         row = (each.id, _time(each.at), each.plan.lever, str(each.plan.subject), about)
         table.add_row(*(Text(plain(cell)) for cell in row), phase, Text(plain(helped or each.reason)))
     return table
+
+
+def _words(phase: str) -> str:
+    return phase.replace("_", " ")
 
 
 def _expected(action: Action) -> Iterator[str]:

@@ -49,7 +49,16 @@ def kv(
     from kvtide_chaos.kv_blocks import KvBlockLeakInjector
 
     injector = KvBlockLeakInjector(directory, rate, limit=limit, duration=lasting)
-    _run(injector, lambda: f"{injector.leaked_blocks} blocks leaked")
+    _run(
+        injector,
+        lambda: f"{injector.leaked_blocks} blocks leaked",
+        lambda: (
+            f"no block has leaked: does an engine run with KVTIDE_CHAOS_DIR={directory} and kvtide-chaos beside it, "
+            "and do its requests finish?"
+            if not injector.leaked_blocks
+            else ""
+        ),
+    )
 
 
 @app.command(epilog="Example: kvtide-chaos freeze 4711 --for 20s")
@@ -76,6 +85,12 @@ def hang_ups(
         lambda: (
             f"{injector.hung_up} hung up, {injector.refused} refused, {injector.failed} failed, "
             f"{injector.skipped} not sent because 16 were open"
+        ),
+        lambda: (
+            f"nobody has hung up: {injector.refused} refused, {injector.failed} failed; is there an OpenAI-shaped "
+            f"server at {url}, with the model {model}?"
+            if not injector.hung_up
+            else ""
         ),
     )
 
@@ -139,7 +154,8 @@ def load(
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
-def _run(injector: Injector, state: Callable[[], str]) -> None:
+def _run(injector: Injector, state: Callable[[], str], in_vain: Callable[[], str] = str) -> None:
+    """``in_vain``: why nothing has come of it, empty where something has."""
     injector.start()
     try:
         while injector.running:
@@ -150,6 +166,8 @@ def _run(injector: Injector, state: Callable[[], str]) -> None:
         typer.echo("ending")
     finally:
         injector.stop()
+    if why := in_vain():
+        raise InjectorError(why)
     typer.echo("over: what can be taken back is taken back")
 
 

@@ -23,7 +23,12 @@ class FreezeInjector(Injector):
         self._guard: subprocess.Popen[bytes] | None = None
 
     def _begin(self) -> None:
-        os.kill(self.pid, 0)  # no such process, or not ours: said at once
+        try:
+            os.kill(self.pid, 0)  # no such process, or not ours: said at once
+        except (ProcessLookupError, OverflowError):
+            raise ValueError(f"there is no process {self.pid} here") from None
+        except PermissionError:
+            raise ValueError(f"process {self.pid} is not ours to stop") from None
         # It reads from a pipe that only we hold: the end of the pipe is our end, however it came.
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", f"read -r _; kill -CONT {self.pid}"], stdin=subprocess.PIPE, start_new_session=True

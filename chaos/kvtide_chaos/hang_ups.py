@@ -32,6 +32,9 @@ class HangUpInjector(Injector):
         duration: str | float = "10m",
     ) -> None:
         super().__init__(duration)
+        address = httpx2.URL(url)
+        if address.scheme not in ("http", "https") or not address.host:
+            raise ValueError(f"{url!r} is no server's address: write it as http://127.0.0.1:8000")
         self.requests_per_second = quantities.count_per_second(rate, "requests")
         self._body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "stream": True}
         self._client = httpx2.Client(base_url=url, headers=headers, timeout=TIMEOUT_SECONDS)

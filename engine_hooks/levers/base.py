@@ -57,11 +57,16 @@ def replaces(lever: Lever) -> bool:
     return bool(getattr(lever, "REPLACES", False))
 
 
+def _plain(bound: float) -> str:
+    return f"{bound:.0f}" if float(bound).is_integer() else f"{bound:g}"
+
+
 def number(arguments: Arguments, name: str, low: float, high: float, default: float | None = None) -> float:
     """Return a numeric argument within ``low..high``; raises :class:`RefusedError`."""
     value: Any = arguments.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise RefusedError("bad_argument", f"{name}: {str(value)[:40]!r}: must be a number in {low:g}..{high:g}")
+        told = repr(value)[:40]
+        raise RefusedError("bad_argument", f"{name}: {told}: must be a number in {_plain(low)}..{_plain(high)}")
     return value
 
 

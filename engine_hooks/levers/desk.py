@@ -125,8 +125,9 @@ class LeverDesk:
         if order.op == "try":
             if code in ("unknown", "unsupported"):
                 raise RefusedError(code, why)
-            self._check_free(order)
-            return _result(order, "would", why, self._levers[order.lever].would(order.arguments))
+            lever = self._levers[order.lever]
+            self._check_free(order, aside=replaces(lever))
+            return _result(order, "would", why, lever.would(order.arguments))
         if why:
             raise RefusedError(code, why)
         return self._apply(order)
@@ -142,21 +143,37 @@ class LeverDesk:
         return _result(order, "done", done.detail, done.effect, in_force=done.undo is not None)
 
     def _amend(self, order: ActionOrder, why: str) -> ActionResult:
-        """Put other arguments in the place of those in force; if they are refused, nothing is in force any more."""
+        """Put other arguments in the place of those in force; where they are refused those stay, as long as before."""
         lease = self._lease(order)
         if why:
             raise RefusedError("not_allowed", why)
         lever = self._levers[order.lever]
         if replaces(lever):
-            try:
-                done = lever.apply(order.arguments)
-            finally:
-                self._let_go(order, lease, "undone")  # of what has been replaced nothing is left to take back
+            done = lever.apply(order.arguments)
+            self._let_go(order, lease, "undone")  # of what has been replaced nothing is left to take back
             return self._keep(order, done)
         undone = self._let_go(order, lease, "undone")
         if not undone.ok:
             return undone
-        return self._apply(order)
+        try:
+            return self._apply(order)
+        except Exception:
+            self._as_before(lease)
+            raise
+
+    def _as_before(self, lease: _Lease) -> None:
+        """Do again what was undone for another that did not come about. Where that fails, nothing is in force."""
+        name = lease.order.lever
+        try:
+            done = self._levers[name].apply(lease.order.arguments)
+        except RefusedError:
+            return
+        except Exception as error:
+            self._guard.note(f"lever_{name}", error)
+            return
+        if done.undo is not None:
+            self._leases[name] = _Lease(lease.order, done, lease.until)
+            self._note_expiry()
 
     def _let_go(self, order: ActionOrder, lease: _Lease, code: str) -> ActionResult:
         """End ``lease``: its undo is run once, and what it raises does not bring the lease back. Where it may be tried
@@ -191,9 +208,10 @@ class LeverDesk:
         lease = self._leases.get(order.lever)
         return lease is not None and lease.order.action == order.action
 
-    def _check_free(self, order: ActionOrder) -> None:
+    def _check_free(self, order: ActionOrder, *, aside: bool = False) -> None:
+        """``aside``: what is in force would make room for it."""
         lease = self._leases.get(order.lever)
-        if lease is not None:
+        if lease is not None and not aside:
             raise RefusedError("conflict", f"action {lease.order.action} holds {order.lever}")
         owed = self._owed.get(order.lever)
         if owed is not None:

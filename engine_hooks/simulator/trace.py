@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -11,22 +12,26 @@ from engine_hooks.simulator.shapes import Shape
 from engine_hooks.simulator.spec import SpecError
 from engine_hooks.simulator.text import CHUNK, Texts
 
+_Tokens = Annotated[int, msgspec.Meta(ge=0, le=1 << 24)]
+
 
 class _Line(msgspec.Struct):
     timestamp: float
-    input_length: int
-    output_length: int
+    input_length: _Tokens
+    output_length: _Tokens
     hash_ids: list[int] = []
 
 
 class TraceFile:
-    """Reads a trace as it is needed."""
+    """Reads a trace as it is needed; raises :class:`SpecError`, at once where there is no request in it."""
 
     def __init__(self, path: Path, scale: float) -> None:
         self._path = path
         self._scale = scale
         self._lines = self._read()
         self._next = next(self._lines, None)
+        if self._next is None:
+            raise SpecError(f"trace {path}: has no request in it")
 
     def until(self, seconds: float) -> Iterator[Shape]:
         """Yield what comes before ``seconds`` since the beginning."""

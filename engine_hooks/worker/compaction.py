@@ -15,11 +15,11 @@ from typing import Any
 
 from engine_hooks.worker.pages import (
     Span,
+    all_pages,
     available_bytes,
     release_pages,
     resident_bytes,
     touch_pages,
-    whole_pages,
 )
 
 Row = dict[str, Any]
@@ -46,9 +46,11 @@ class _Tail:
     def _run(self, change: Callable[[Span, threading.Event], bool], spans: Sequence[Span]) -> None:
         try:
             for span in spans:
-                before = resident_bytes(span)
+                reached = all_pages(span)
+                before = resident_bytes(reached)
                 done = change(span, self.stop)
-                self.released += before - resident_bytes(span)
+                # What was never there is not given back, nor taken anew, though it is touched like all else.
+                self.released = max(0, self.released + before - resident_bytes(reached))
                 if not done:
                     return
         except Exception as error:
@@ -222,7 +224,7 @@ def _touch(worker: Any, ranges: Ranges, wait: bool) -> Row:
         return {"bytes": 0, "over": True}  # nothing was given back
     tail.end()
     spans = _spans(worker, ranges)
-    missing = sum(whole_pages(span)[1] - resident_bytes(span) for span in spans)
+    missing = sum(size - resident_bytes((start, size)) for start, size in map(all_pages, spans))
     left = available_bytes()
     if left is not None and missing > left:
         raise MemoryError(f"{missing} bytes are needed, {left} are to be had")

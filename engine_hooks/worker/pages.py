@@ -29,6 +29,12 @@ def whole_pages(span: Span) -> Span:
     return start, max(0, (span[0] + span[1]) // PAGE * PAGE - start)
 
 
+def all_pages(span: Span) -> Span:
+    """Return all pages that a span reaches into: others may use a part of the first and of the last."""
+    start = span[0] // PAGE * PAGE
+    return start, -(-(span[0] + span[1]) // PAGE) * PAGE - start
+
+
 def resident_bytes(span: Span) -> int:
     """Return how much of a span's whole pages is in memory; raises OSError."""
     libc = _libc()
@@ -56,9 +62,13 @@ def release_pages(span: Span, stop: Event) -> bool:
 
 
 def touch_pages(span: Span, stop: Event) -> bool:
-    """Have each whole page of a span there, whatever it holds; return whether all are before ``stop`` was set."""
+    """Have each page that a span reaches into there; what it holds is kept beside the span, and may change in it.
+
+    Returns whether all are before ``stop`` was set. A page between two spans that were given back as one comes with the
+    first of them.
+    """
     libc = _libc()
-    start, size = whole_pages(span)
+    start, size = all_pages(span)
     for at in range(start, start + size, CHUNK):
         if stop.is_set():
             return False
@@ -66,8 +76,17 @@ def touch_pages(span: Span, stop: Event) -> bool:
         if libc.madvise(at, part, _MADV_POPULATE_WRITE):
             if ctypes.get_errno() != errno.EINVAL:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-            ctypes.memset(at, 0, part)  # a kernel before 5.14
+            _touch_by_hand(at, at + part, whole_pages(span))
     return True
+
+
+def _touch_by_hand(first: int, end: int, whole: Span) -> None:
+    """The same on a kernel before 5.14: whole pages of the span are written to, and those at its ends are read."""
+    for page in {first, end - PAGE}:
+        ctypes.c_char.from_address(page).value  # noqa: B018 - that it is read is what is wanted
+    low, high = max(first, whole[0]), min(end, whole[0] + whole[1])
+    if high > low:
+        ctypes.memset(low, 0, high - low)
 
 
 def available_bytes() -> int | None:

@@ -303,7 +303,7 @@ def test_a_tenant_is_held_back_by_a_person_and_by_the_agent_itself(node: Node) -
             return [each for each in found if each["by"] == "agent" and each["phase"] == "in_force"]
 
         # By a person, now: fewer at once than run already.
-        assert "in_force" in node.kvtide("order", "admission", "tiny", "concurrency.acme=2")
+        assert "in force" in node.kvtide("order", "admission", "tiny", "concurrency.acme=2")
         with Streams(node, 2, "acme"):
             refused = node.ask("acme")
             assert (refused.status_code, refused.json()["error"]["code"]) == (429, "kvtide_concurrency")

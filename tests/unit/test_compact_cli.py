@@ -12,7 +12,7 @@ import pytest
 
 from agent.cli import control
 from agent.cli.app import run
-from agent.cli.compact import arguments_of, bytes_of
+from agent.cli.compact import arguments_of, bytes_of, plain_text
 from agent.errors import ConfigError
 from tests.unit.builders import make_engine, make_state
 from tests.unit.details import make_compaction, make_detail
@@ -49,10 +49,23 @@ def test_sizes(text: str, size: int) -> None:
     assert bytes_of(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "-3", "much", "3GB", "1e400", "nan", "3 MiB x"])
+@pytest.mark.parametrize("text", ["", "0", "-3", "much", "3GB", "1e400", "nan", "3 MiB x", "1e30", "5000000TiB"])
 def test_what_is_no_size_says_so(text: str) -> None:
     with pytest.raises(ConfigError, match="--free"):
         bytes_of(text)
+
+
+@pytest.mark.parametrize(
+    ("phase", "reason", "head"),
+    [
+        ("refused", "not_allowed: not listed", "action a1: refused: not_allowed: not listed"),
+        ("would", "not listed", "action a1: nothing was done; it would, but not listed:"),
+        ("in_force", "", "action a1: in force"),
+    ],
+)
+def test_a_reason_is_told_once(phase: str, reason: str, head: str) -> None:
+    answer = {"id": "a1", "phase": phase, "reason": reason, "outcomes": [{"detail": "not listed" if reason else ""}]}
+    assert plain_text(answer) == head
 
 
 def test_one_of_both() -> None:
@@ -61,6 +74,8 @@ def test_one_of_both() -> None:
     for both in ((None, None), (1, "1")):
         with pytest.raises(ConfigError, match="one of"):
             arguments_of(*both)
+    with pytest.raises(ConfigError, match=r"^--to: 10+: must be 1099511627776 at most$"):
+        arguments_of(10**30, None)
 
 
 class Agent:
@@ -89,9 +104,12 @@ def ran(monkeypatch: pytest.MonkeyPatch, agent: Agent, *more: str) -> int:
     return run(["compact", "llama", "--to", "400", "--socket", "/x/agent.sock", *more])
 
 
-@pytest.mark.parametrize(("phase", "code"), [("would", 0), ("refused", 1), ("failed", 1)])
+@pytest.mark.parametrize(
+    ("phase", "code", "told"),
+    [("would", 0, "nothing was done; it would:"), ("refused", 1, "refused"), ("failed", 1, "failed")],
+)
 def test_the_order_and_the_answer(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], phase: str, code: int
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], phase: str, code: int, told: str
 ) -> None:
     agent = Agent(phase)
     assert ran(monkeypatch, agent, "--dry-run", "--why", "room") == code
@@ -105,7 +123,7 @@ def test_the_order_and_the_answer(
     }
     assert agent.sent == [("/api/v1/orders", body)]
     said = capsys.readouterr().out
-    assert f"action a1: {phase}" in said
+    assert f"action a1: {told}\n" in said
     assert "nothing released" in said
     assert "203 held blocks to be moved" in said
     assert "after" not in said, "nothing was waited for"

@@ -26,7 +26,8 @@ class Knob:
     def __init__(self) -> None:
         self.value = 10
         self.applied = self.undone = 0
-        self.undo_raises = self.again = False
+        self.undo_raises = self.again = self.REPLACES = False
+        self.refuses: set[int] = set()
 
     def would(self, arguments: Arguments) -> dict[str, int | float]:
         return {"after_value": whole(arguments, "value", 0, 100)}
@@ -35,6 +36,8 @@ class Knob:
         value, before = whole(arguments, "value", 0, 100), self.value
         if value == 99:
             raise RuntimeError("no\nsuch \x1b[31mluck")
+        if value in self.refuses:
+            raise RefusedError("unsafe", "not now")
         self.value = value
         self.applied += 1
 
@@ -42,7 +45,8 @@ class Knob:
             self.undone += 1
             if self.undo_raises:
                 raise OSError("gone")
-            self.value = before
+            if not self.REPLACES or self.value == value:
+                self.value = before
             return {"after_value": before}
 
         return Done({"before_value": before, "after_value": value}, undo, again=self.again)
@@ -206,12 +210,38 @@ def test_an_amendment_takes_the_place_of_what_is_in_force() -> None:
     assert bed.knob.value == 10  # not 5: what was there before the first
 
 
-def test_an_amendment_that_is_refused_leaves_nothing_in_force() -> None:
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize(("value", "code"), [(101, "bad_argument"), (99, "failed")])
+def test_an_amendment_that_is_refused_leaves_what_is_in_force(replaces: bool, value: int, code: str) -> None:
+    """Somebody who mistypes a change must not lose what was ordered before."""
+    bed = Bed()
+    bed.knob.REPLACES = replaces
+    bed.say("apply", lease_seconds=30.0)
+    refused = bed.say("amend", arguments={"value": value}, lease_seconds=600.0)
+    assert (refused.code, refused.in_force, bed.knob.value) == (code, True, 5)
+    assert bed.desk.in_force()[0].arguments == {"value": 5}
+    assert bed.desk.next_expiry == bed.now + 30.0, "no longer than before"
+    assert bed.say("renew").ok
+    bed.say("undo")
+    assert (bed.knob.value, bed.desk.in_force()) == (10, ())
+
+
+def test_where_what_was_before_can_not_be_had_again_nothing_is_in_force() -> None:
     bed = Bed()
     bed.say("apply")
+    bed.knob.refuses = {5}
     refused = bed.say("amend", arguments={"value": 101})
     assert (refused.code, refused.in_force, bed.knob.value) == ("bad_argument", False, 10)
     assert bed.desk.next_expiry == NEVER
+
+
+def test_a_dry_run_of_a_change_is_answered_where_it_would_take_the_place_of_what_is_in_force() -> None:
+    bed = Bed()
+    bed.say("apply")
+    assert bed.say("try", action="a2", arguments={"value": 7}).code == "conflict"
+    bed.knob.REPLACES = True
+    tried = bed.say("try", action="a2", arguments={"value": 7})
+    assert (tried.code, tried.effect, bed.knob.value) == ("would", {"after_value": 7}, 5)
 
 
 def test_an_undo_that_fails_is_told_and_not_tried_for_ever() -> None:
@@ -273,7 +303,7 @@ def test_whatever_is_ordered_the_knob_is_back_when_the_leases_are_over(moves: li
 def test_a_number_is_within_its_bounds() -> None:
     assert number({"x": 0.5}, "x", 0, 1) == 0.5
     assert number({}, "x", 0, 1, 0.25) == 0.25
-    with pytest.raises(RefusedError, match=r"x: '2': must be a number in 0..1"):
+    with pytest.raises(RefusedError, match=r"^x: 2: must be a number in 0\.\.1$"):
         number({"x": 2}, "x", 0, 1)
     with pytest.raises(RefusedError):
         number({"x": float("nan")}, "x", 0, 1)

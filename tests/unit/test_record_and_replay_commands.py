@@ -127,6 +127,14 @@ def test_replay_chooses_by_content(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (first["states"], second["gpus"][0]["gpu"]) == (60, "0")
 
 
+def test_a_bundle_without_its_head_is_no_log_of_nvidia_smi(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in (b"", b"hello", b"KVT"):
+        file = tmp_path / "a.kvtide"
+        file.write_bytes(text)
+        assert run(["replay", str(file)]) == 1
+        assert capsys.readouterr().err == f"kvtide: {file}: is not a kvtide bundle\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import statistics
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from engine_hooks.simulator.load import Arrival, Load
 from engine_hooks.simulator.shapes import Form, MooncakeShapes, PoissonShapes, Shape, Shift
-from engine_hooks.simulator.spec import Engine, Spec
+from engine_hooks.simulator.spec import Engine, Spec, SpecError
 from engine_hooks.simulator.spec import Load as LoadSpec
 from engine_hooks.simulator.text import Texts
 
@@ -120,3 +121,30 @@ def test_the_rate_changes_with_time(values: dict[str, float], busy: tuple[int, i
     came = [arrival.at for arrival in played(make(rate=5.0, **values), 620.0)]
     dense, thin = (sum(begin < at <= end for at in came) / (end - begin) for begin, end in (busy, calm))
     assert dense > 3 * thin
+
+
+LINE = '{"timestamp": 5, "input_length": %s, "output_length": 7}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "has no request in it"),
+        ("\n  \n", "has no request in it"),
+        (LINE % 10**15, "line 1: Expected `int` <= 16777216"),
+        (LINE % -1, "line 1: Expected `int` >= 0"),
+        ("hello", "line 1: JSON is malformed"),
+    ],
+)
+def test_a_trace_in_which_there_is_nothing_to_serve_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    """Of an empty one a bundle would be made in which nothing is wrong, and advice would be given."""
+    file = tmp_path / "trace.jsonl"
+    file.write_text(text)
+    with pytest.raises(SpecError, match=f"trace {file}: {told}"):
+        make(trace=str(file))
+
+
+def test_a_trace_is_played_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    file.write_text("\n" + LINE % 30 + LINE % 40)
+    assert [len(each.shape.prompt) for each in played(make(trace=str(file)), 1.0)] == [30, 40]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from exporters.landing import page
 from tests.unit.builders import make_engine, make_state
 from tests.unit.details import (
     make_allocation,
+    make_compaction,
     make_delayed,
     make_detail,
     make_encoder,
@@ -199,3 +202,26 @@ def test_where_there_is_no_room_the_tenants_name_is_folded_and_no_number_cut() -
     assert "27,000,914" in text
     for name in ("blocks", "running", "waiting", "tokens", "preempted", "sessions"):
         assert name in text
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({}, "by 900 blocks, 28.1 MiB given back"),
+        ({"offline": 1, "released_bytes": None}, "by 1 block, no memory can be given back"),
+        (
+            {"state": "growing", "reason": "pressure: few blocks are free"},
+            "by 900 blocks, 28.1 MiB given back; it grows back: pressure: few blocks are free",
+        ),
+        ({"state": "stopped", "offline": 0, "reason": "x"}, "by 0 blocks, 28.1 MiB given back; it stopped halfway: x"),
+        ({"state": "idle", "offline": 0}, None),
+    ],
+)
+def test_a_pool_that_was_made_smaller_says_so_on_all_faces(row: dict[str, Any], told: str | None) -> None:
+    """Its capacity alone looks as if it had come up like that."""
+    detail = msgspec.structs.replace(QUIET, compaction=make_compaction(**row))
+    lines = [each for each in face.lines_of(detail, {}) if each.label == "smaller"]
+    assert [each.text for each in lines] == ([] if told is None else [told])
+    state = make_state(make_engine(detail=detail))
+    for shown in (words(drawn(state)), words(page(state))):
+        assert ("smaller" in shown, told is None or told in shown) == (told is not None, True)

@@ -14,6 +14,7 @@ from agent.faces.status import BAR_WIDTH, render
 from agent.sources.scrape.state import ScrapedState
 from agent.state import AgentState
 from tests.unit.builders import make_engine, make_hooks, make_pool, make_silent, make_state, make_verdict
+from tests.unit.details import make_detail
 
 WIDTHS = (80, 120)
 
@@ -115,7 +116,7 @@ def test_a_silent_engine_shows_why_and_no_values(width: int) -> None:
 def test_what_is_not_known_is_said_so() -> None:
     pool = make_pool(cached_idle=None, empty=None, orphaned=None, block_bytes=None)
     silent = {"audit_supported": False, "audit_reason": "its manager is unknown", "verdicts": (), "members": ()}
-    engine = make_engine(pool=pool, **silent)
+    engine = make_engine(pool=pool, detail=make_detail(compaction=None), **silent)
     text = words(drawn(make_state(engine, processes=(), failures=(), host=None, judgement=None)))
     assert "300 not known not known not known 1,000 8 3" in text
     assert "MiB" not in text

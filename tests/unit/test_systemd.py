@@ -124,3 +124,14 @@ def test_uninstalling_keeps_what_is_a_persons(tmp_path: Path) -> None:
     assert not (tmp_path / "etc/kvtide").exists()
     assert not (tmp_path / "var/lib/kvtide").exists()
     assert (tmp_path / "opt/other/x").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"PREFIX": "opt/kvtide"}, {"DESTDIR": "stage"}])
+def test_folders_that_depend_on_where_one_stands_are_refused(tmp_path: Path, wrong: dict[str, str]) -> None:
+    """The unit and the link on the path would name a program that is not there."""
+    environment = {"PATH": os.environ["PATH"], "DESTDIR": str(tmp_path)} | wrong
+    command = [str(DEPLOY / "install.sh"), "install"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, cwd=tmp_path)
+    (folder,) = wrong.values()
+    assert (told.returncode, told.stderr) == (2, f"{folder}: PREFIX and DESTDIR must be absolute paths\n")
+    assert not list(tmp_path.iterdir())

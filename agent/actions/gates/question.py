@@ -20,6 +20,7 @@ class Question:
     count, for a person has closed the breaker since. ``off``: why nothing may be done, empty where it may.
     ``yields``: why by engine, ``""`` for all of them. ``fleet``: the share of nodes by kind; None: there is no word.
     ``own``: of a lever that no process is asked for, why it can't be pulled here, empty where it can; else None.
+    ``attempt``: a person only asks what it would do.
     """
 
     plan: Plan
@@ -39,6 +40,7 @@ class Question:
     vetoes: Sequence[Veto] = ()
     by_person: bool = False
     own: str | None = None
+    attempt: bool = False
 
     @property
     def engine(self) -> EngineState | None:
@@ -47,9 +49,9 @@ class Question:
 
     @property
     def mode(self) -> Mode:
-        """How it would be run: a person's order is always meant."""
+        """How it would be run: a person's order is meant, and no more than that."""
         if self.by_person:
-            return "enforce"
+            return "dry-run" if self.attempt else "enforce"
         return self.policy.actions.mode_of(self.plan.lever, self.plan.subject.engine)
 
     @property

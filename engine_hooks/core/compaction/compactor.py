@@ -83,6 +83,7 @@ class Compactor:
         """Begin to take all blocks from the line on offline."""
         self.counts.orders += 1
         self._shrinking, self._left, self._coming, self._releasing = shrinking, None, None, False
+        self._next = 0.0
         self.block_bytes = block_bytes
         self.counts.released_bytes = (self.counts.released_bytes or 0) if releases else None
         self._state("moving")
@@ -100,11 +101,16 @@ class Compactor:
             self._state("idle")
             self._end()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether the pool's size is not yet what was asked for last, or blocks are coming back."""
+        return self._shrinking is not None or self._left is not None
+
     # -- between two steps ---------------------------------------------------------------------------------
 
     def _wanted(self) -> bool:
         if self._shrinking is not None:
-            return True
+            return self._coming is None or self._context.clock() >= self._next
         if self._left is None and self._low():
             self._left, self._releasing, self._next = max(0, self.tail.count - self._some()), False, 0.0
             self._state("growing", "pressure: few blocks are free")
@@ -147,7 +153,10 @@ class Compactor:
         check_now(self._context, shrinking.in_force())
         if self._context.taps.refusals:
             raise RefusedError("unsafe", "pressure: a request was refused memory")
-        if shrinking.sweep > 0:
+        if self.tail.flags.find(1, 0, shrinking.line) >= 0:
+            # A smaller size was ordered before, and it took them: they come back, for they are room for what moves.
+            self._bring_back(self.tail.flags.count(1, shrinking.line))
+        elif shrinking.sweep > 0:
             self._sweep(shrinking)
         else:
             self._move(shrinking)
@@ -262,18 +271,22 @@ class Compactor:
             self._grown()
             return
         try:
-            if self._coming is None:
-                chunk = max(1, CHUNK_BYTES // max(1, self.block_bytes))
-                self._coming = list(itertools.islice(self.tail.lowest(), min(chunk, self.tail.count - left)))
-                self._workers.ask(functools.partial(in_worker.touch, wait=False), ranges_of(self._coming))
-                self._next = self._context.clock() + GROW_AGAIN
-            if self._progress():
-                self._come_back(self._coming)
-                self._next = 0.0
+            self._bring_back(left)
         except WorkersError as error:
             self._coming = None
             self._state("growing", f"memory: {error}")
             self._next = self._context.clock() + RETRY
+
+    def _bring_back(self, left: int) -> None:
+        """Have a chunk of blocks made ready, the lowest of more than ``left``; bring them back once they are."""
+        if self._coming is None:
+            chunk = max(1, CHUNK_BYTES // max(1, self.block_bytes))
+            self._coming = list(itertools.islice(self.tail.lowest(), min(chunk, self.tail.count - left)))
+            self._workers.ask(functools.partial(in_worker.touch, wait=False), ranges_of(self._coming))
+            self._next = self._context.clock() + GROW_AGAIN
+        if self._progress():
+            self._come_back(self._coming)
+            self._next = 0.0
 
     def _come_back(self, numbers: list[int]) -> None:
         self.tail.back(numbers)
@@ -344,7 +357,7 @@ class Compactor:
     def _stop(self, why: str) -> None:
         """Go no further. What is offline stays so, and its pages go all the same."""
         was_shrinking = self._shrinking is not None
-        self._shrinking, self._releasing = None, False
+        self._shrinking, self._coming, self._releasing = None, None, False
         self._state("stopped", why)
         if was_shrinking and self.tail.count and not self.between.broken:
             self._context.guard.run(self.between.HOOK, self._release)

@@ -29,10 +29,11 @@ class Compact:
     Held blocks above the line move below it, a slice between two steps at a time, and then nothing is above it: it goes
     offline, and its pages are given back beside the steps. The answer tells what is begun; the rest is in the engine's
     detail. While it is in force blocks come back by themselves before a request is refused any, or few are free. Undone
-    by bringing all back.
+    by bringing all back. Another size takes the place of the one in force: nothing comes back only to go again.
     """
 
     NAME = LEVER
+    REPLACES = True
 
     def __init__(self, context: LeverContext) -> None:
         check_engine(context)
@@ -44,7 +45,7 @@ class Compact:
         self._compactor = Compactor(context, self._workers, counts, self._moved)
 
     def would(self, arguments: Arguments) -> dict[str, int | float]:
-        """Return what would be moved, lost and freed. Asks the workers, and looks at every block above the line."""
+        """Return what would be moved, lost and freed. Asks the workers, and looks at every block."""
         return self._plan(arguments)[0]
 
     def apply(self, arguments: Arguments) -> Done:
@@ -55,11 +56,13 @@ class Compact:
             self._compactor.grow(int(effect["offline_blocks"]))
         else:
             self._compactor.shrink(shrinking, int(effect["block_bytes"]), releases=not hinders)
-        effect["orders_total"] = self._compactor.counts.orders
+        effect["orders_total"] = order = self._compactor.counts.orders
         why = f"relocated, nothing released: {hinders}" if hinders else ""
-        return Done(effect, self._undo, why)
+        return Done(effect, functools.partial(self._undo, order), why)
 
-    def _undo(self) -> dict[str, int | float]:
+    def _undo(self, order: int) -> dict[str, int | float]:
+        if self._compactor.counts.orders != order:
+            return {}  # another size was ordered since: there is nothing left of this one
         offline, released = self._compactor.tail.count, self._compactor.counts.released_bytes
         self._compactor.grow(0)
         return {"offline_blocks": offline, "released_bytes": released or 0, **self._totals()}
@@ -90,8 +93,7 @@ class Compact:
             target = whole(arguments, "to_blocks", 1, MOST)
         else:
             target = last - -(-whole(arguments, "free_bytes", 1, 1 << 62) // max(1, block_bytes))
-        if target >= last or target == capacity:
-            raise RefusedError("nothing", f"the pool has {capacity} blocks, of {last} when it came up")
+        self._check_target(target, capacity, last)
         held = self._context.view.held()
         effect: dict[str, int | float] = {
             "before_blocks": capacity,
@@ -106,20 +108,36 @@ class Compact:
             return effect, None, hinders
         least = held + 2 * self._compactor.reserve(target)
         if target < least:
-            raise RefusedError("unsafe", f"pressure: {held} blocks are held; {least} is the least that could be left")
+            raise RefusedError(
+                "unsafe",
+                f"pressure: of {last:,} blocks {target:,} would be left; with {held:,} held it must be {least:,} at "
+                "least",
+            )
         line = target + 1
         above = [block for block in self._pool.blocks[line:] if not self._compactor.tail.flags[block.block_id]]
         cached = [block for block in above if not block.ref_cnt and block.block_hash is not None]
         kept = sum(worth(cached)) if cached else 0
+        below = len([1 for block in self._pool.blocks[1:line] if block.block_hash is not None and not block.ref_cnt])
+        room = target - held
         effect["move_blocks"] = sum(block.ref_cnt > 0 for block in above)
         # Where the free queue would have them reused soon they are lost all the same.
-        effect["move_idle_blocks_at_most"] = kept
-        effect["drop_idle_blocks_at_least"] = len(cached) - kept
+        effect["move_idle_blocks_at_most"] = min(kept, room)
+        effect["drop_idle_blocks_at_least"] = max(len(cached) - kept, len(cached) + below - room)
         return (
             effect,
             Shrinking(line=line, worth=worth, in_force=self._context.in_force, sweep=len(above), at=last),
             hinders,
         )
+
+    def _check_target(self, target: int, capacity: int, last: int) -> None:
+        """Refuse what would change nothing, and what there is no such pool for; ``last``: what it came up with."""
+        if target < 0:
+            raise RefusedError("unsafe", f"pressure: that is more than the {last:,} blocks that the pool came up with")
+        if target >= last:
+            back = "" if capacity == last else f" and {capacity:,} now; all come back when this is undone"
+            raise RefusedError("nothing", f"the pool came up with {last:,} blocks{back}")
+        if target == capacity and not self._compactor.under_way:
+            raise RefusedError("nothing", f"the pool has {capacity:,} blocks now, of {last:,} that it came up with")
 
     def _check(self) -> None:
         check_now(self._context, self._context.in_force())

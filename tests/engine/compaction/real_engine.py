@@ -196,7 +196,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     real = Real(options)
     alone = real.run()
-    print(f"steps {real.reporter._steps}", file=sys.stderr, flush=True)
+    print(f"steps {real.reporter._steps.number}", file=sys.stderr, flush=True)
     preempted_without, real.preempted, real.cached_tokens = real.preempted, 0, 0
     if options.kill is not None:
         print(json.dumps(killed(real, options.kill, alone)), flush=True)

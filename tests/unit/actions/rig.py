@@ -68,10 +68,12 @@ class Knob:
 
 
 class Rules(Knob):
-    """A lever that keeps its arguments, as admission does."""
+    """A lever that keeps its arguments, as admission does. ``refuses``: names of some that it does not take."""
+
+    refuses: tuple[str, ...] = ()
 
     def _wanted(self, arguments: Arguments) -> float:
-        if "refuse_this" in arguments:
+        if any(name in arguments for name in ("refuse_this", *self.refuses)):
             raise RefusedError("bad_argument", "no")
         return len(arguments)
 

@@ -69,6 +69,34 @@ async def test_one_that_does_not_answer_is_undone_too(make_rig: MakeRig) -> None
     assert not rig.processes[1].desk.in_force()
 
 
+@pytest.mark.parametrize("first", [False, True], ids=["both refuse", "one of them does"])
+async def test_a_change_that_is_refused_leaves_what_was_in_force_at_all(make_rig: MakeRig, first: bool) -> None:
+    rig = await make_rig(levers={})
+    one, other = [await rig.add(instance=name, role="frontend", levers={"admission": rules()}) for name in ("f1", "f2")]
+    await rig.look()
+    persons = Persons(rig.actions)
+    base = await persons.order("admission", "m", {"shed": True}, by="ann", minutes=5)
+    other.levers["admission"].refuses = one.levers["admission"].refuses = ("quotas",)
+    if first:
+        one.levers["admission"].refuses = ()
+    changed = await persons.order("admission", "m", {"quotas": {"acme": 1}}, by="ann")
+    assert (changed.phase, changed.reason) == ("refused", "bad_argument: no")
+    assert [each.desk.in_force()[0].arguments for each in (one, other)] == [{"shed": True}] * 2
+    kept = rig.actions.book.actions[base.id]
+    assert (kept.phase, kept.until, kept.plan.arguments) == ("in_force", base.until, {"shed": True})
+
+
+async def test_a_change_that_one_does_not_answer_ends_it_for_all(make_rig: MakeRig) -> None:
+    rig = await two_servers(make_rig, policy(answer_seconds=2.0, mode="observe"))
+    persons = Persons(rig.actions)
+    await rig.look()
+    base = await persons.order("admission", "m", {"shed": True}, by="ann")
+    rig.processes[2].silent = True
+    assert (await persons.order("admission", "m", {"quotas": {"acme": 1}}, by="ann")).phase == "failed"
+    assert rig.actions.book.actions[base.id].phase == "expired", "the lease ends it where it can't be said"
+    assert not rig.processes[1].desk.in_force()
+
+
 async def test_one_that_comes_later_does_it_too(make_rig: MakeRig) -> None:
     """As after a restart of the agent: the engine's processes connect one by one."""
     rig = await make_rig(levers={})

@@ -40,6 +40,31 @@ async def test_an_order_changes_what_is_in_force(make_rig: MakeRig) -> None:
     assert rig.done[0].plan.arguments == {"blocks": 120}
 
 
+async def test_what_a_person_changes_is_the_persons(make_rig: MakeRig) -> None:
+    """The agent neither loosens it when it is calm nor takes it back."""
+    rig = await make_rig(policy(calm_seconds=5.0, undo_step_seconds=1.0))
+    await rig.seconds(1, short())
+    await Persons(rig.actions).order("watermark", "m", {"blocks": 120}, by="ann", minutes=1)
+    assert rig.done[0].by == "ann"
+    await rig.seconds(50)
+    assert rig.processes[0].levers["watermark"].value == 120
+    await rig.seconds(15)
+    assert rig.done[0].reason == "its time is over"
+
+
+async def test_a_change_says_anew_for_how_long(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(mode="observe"))
+    await rig.look()
+    persons = Persons(rig.actions)
+    base = await persons.order("watermark", "m", {"blocks": 9}, by="ann")
+    changed = await persons.order("watermark", "m", {"blocks": 12}, by="bob", minutes=1)
+    kept = rig.actions.book.actions[base.id]
+    assert (kept.until, kept.plan.undo) == (changed.until, "kvtide actions undo, or by itself after 1 min")
+    await rig.seconds(62)
+    assert rig.actions.book.actions[base.id].reason == "its time is over"
+    assert rig.processes[0].levers["watermark"].value == 0
+
+
 async def test_orders_do_not_push_out_what_the_agent_has_done_itself(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +88,28 @@ async def test_attempts_change_nothing(make_rig: MakeRig) -> None:
     action = await Persons(rig.actions).order("watermark", "m", {"blocks": 9}, by="ann", attempt=True)
     assert action.phase == "would"
     assert {order.op for order in rig.sent} == {"try"}
+
+
+async def test_an_attempt_asks_an_engine_that_does_not_allow_it_and_an_order_does_not(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(mode="observe"), allowed=())
+    await rig.look()
+    persons = Persons(rig.actions)
+    tried = await persons.order("watermark", "m", {"blocks": 9}, by="ann", attempt=True)
+    assert (tried.phase, "KVTIDE_LEVERS" in tried.reason) == ("would", True)
+    with pytest.raises(OrderError, match=r"unsupported: .*KVTIDE_LEVERS"):
+        await persons.order("watermark", "m", {"blocks": 9}, by="ann")
+
+
+async def test_an_attempt_is_answered_by_the_engine_also_while_the_lever_is_in_force(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(mode="observe"))
+    rig.processes[0].levers["watermark"].REPLACES = True
+    await rig.look()
+    persons = Persons(rig.actions)
+    base = await persons.order("watermark", "m", {"blocks": 9}, by="ann")
+    tried = await persons.order("watermark", "m", {"blocks": 12}, by="ann", attempt=True)
+    assert (tried.phase, tried.outcomes[0].effect["after"]) == ("would", 12)
+    assert rig.processes[0].levers["watermark"].value == 9
+    assert rig.actions.book.actions[base.id].phase == "in_force"
 
 
 async def test_undo_is_at_once(make_rig: MakeRig) -> None:

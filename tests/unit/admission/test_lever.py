@@ -76,8 +76,9 @@ def test_no_request_finds_the_gate_open_while_rules_are_changed() -> None:
     changed = desk.execute(order("amend", shed=True, retry_after=9), 0.0)
     assert (changed.code, changed.in_force) == ("done", True)
     assert [rules is not None and rules.retry_after for rules in Watched.seen] == [9]
-    refused = desk.execute(order("amend", quota=1), 0.0)  # there is no such rule: then nothing is in force any more
-    assert (refused.code, refused.in_force, Watched.seen[-1], desk.in_force()) == ("bad_argument", False, None, ())
+    refused = desk.execute(order("amend", quota=1), 0.0)  # there is no such rule: those from before stay
+    assert (refused.code, refused.in_force, len(Watched.seen)) == ("bad_argument", True, 1)
+    assert desk.in_force()[0].arguments == {"shed": True, "retry_after": 9}
 
 
 def test_it_says_what_is_in_flight() -> None:

@@ -90,9 +90,28 @@ def test_this_hosts_processes_can_be_read() -> None:
 def test_a_configuration_that_does_not_hold_is_said(tmp_path: Path) -> None:
     file = tmp_path / "agent.yaml"
     file.write_text("link:\n  mode: seven\n")
-    found, config = files.configuration(file)
+    found, config = files.configuration(file, {})
     assert (found.level, config) == ("bad", None)
     assert "link.mode" in found.text
+
+
+def test_what_this_shell_says_of_the_link_wins_as_it_does_for_the_agent(tmp_path: Path) -> None:
+    """The demo's line for another terminal sets it, for all commands."""
+    file = tmp_path / "agent.yaml"
+    file.write_text("link:\n  socket: /x/agent.sock\n")
+    found, config = files.configuration(file, {"KVTIDE_SOCKET": "/y/a.sock", "KVTIDE_KEY_FILE": ""})
+    assert config is not None
+    assert (config.link.socket, config.link.key_path) == (Path("/y/a.sock"), Path("/y/agent.key"))
+    assert found.text == f"{file}; KVTIDE_SOCKET=/y/a.sock"
+    assert files.configuration(file, {"KVTIDE_SOCKET": "y"})[0].level == "bad"
+
+
+def test_without_an_agent_no_engine_is_told_to_restart(python: str) -> None:
+    installed(python)
+    (found,) = processes.findings([serving(7, python)], None)
+    assert (found.level, found.mend) == ("note", "start the agent")
+    (other,) = processes.findings([serving(7, python, environ={"VLLM_PLUGINS": "other"})], None)
+    assert other.level == "bad", "what is wrong with it is said all the same"
 
 
 def test_a_socket_and_its_key(tmp_path: Path) -> None:
