@@ -32,6 +32,8 @@ RATE = 100.0  # frames per second that a connection may send for long; hooks sen
 BURST = 1000.0  # what may have piled up while we were stopped
 
 Received = Hello | Report | Detail | MemberReport | Heartbeat | OrderResult | ActionResult
+# Tuples: a union would be made anew for each frame.
+_OF_ALL, _OF_CORES = (OrderResult, ActionResult), (Report, Detail, Heartbeat)
 Refusal = Literal["handshake", "key"]
 
 
@@ -79,9 +81,9 @@ class Connection:
             raise WireError("rate")
         self._allowance -= 1
         message = decode(data)
-        if isinstance(message, OrderResult | ActionResult):
+        if isinstance(message, _OF_ALL):
             return message
-        if isinstance(message, Report | Detail | Heartbeat) and self.hello.role == CORE:
+        if isinstance(message, _OF_CORES) and self.hello.role == CORE:
             return message
         if isinstance(message, MemberReport) and self.hello.role != CORE:
             return message

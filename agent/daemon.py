@@ -45,6 +45,7 @@ from agent.supervisor.drained import Drained
 from agent.supervisor.sleep import Sleep
 from agent.supervisor.wiring import restart_of
 from agent.tide import Tides
+from agent.turns import Turns
 from agent.waterfall.build import waterfalls
 from agent.web.listener import WebServer
 from agent.web.server import SERVING, QuietServer
@@ -59,6 +60,8 @@ logger = logging.getLogger("kvtide.agent")
 TICK_SECONDS = 0.25
 READINGS_SECONDS = 1.0  # what the sources have read is looked at and judged so often
 HURRY_SECONDS = 0.2  # the same, while something is about to be acted on
+LATE_SECONDS = 0.5  # so long at most a look waits for who may ask soon
+ASKED_SECONDS = 0.8  # after a look; who asks then has the next one at once
 SETTLED_SECONDS = 5.0  # a source that hangs at the start keeps nobody waiting for longer
 OFF_VARIABLE = "KVTIDE_ACTIONS_OFF"
 
@@ -75,7 +78,7 @@ class Agent:
         self._server: WebServer | None = None
         self._policy = LoadedPolicy(config.policy)
         self._table = PromptTable(config.gone_after_periods, self._look_soon, lambda: self._policy.policy)
-        self._link = LinkServer(config.link, self._table, heard=self._heard)
+        self._link = LinkServer(config.link, self._table, heard=self._heard, patient=self._only_watches)
         self._sources = Sources(
             sources_of(
                 config.sources,
@@ -88,6 +91,7 @@ class Agent:
         self._next_readings = self._last_look = 0.0
         self._started_at = time.time()
         self._looked_at: AgentState | None = None  # once a second, whether anybody asks for a snapshot or not
+        self._looked_at_version = -1
         self._snapshot: AgentState | None = None
         self._snapshot_version = -1
         kept = config.recorder
@@ -117,7 +121,7 @@ class Agent:
         self._sleep = before["sleep"] = Sleep(drained)
         self._not_ready = "starting"
         self._stopping = False
-        self._wake = asyncio.Event()
+        self._turns: Turns | None = None
 
     async def run(self, announce: Callable[[str], None]) -> None:
         """Serve until SIGINT or SIGTERM; ``announce`` gets one line once everything is up.
@@ -152,14 +156,12 @@ class Agent:
         self._not_ready = ""
         announce(self._server.url if self._server is not None else "")
         try:
-            while not self._stopping and not any(each.done() for each in serving):
-                self._wake.clear()
-                self._tick()
-                self._notify()
-                # Not wait_for: each turn would make a task.
-                timer = loop.call_later(HURRY_SECONDS if self._actions.hurry else TICK_SECONDS, self._wake.set)
-                await self._wake.wait()
-                timer.cancel()
+            if not self._stopping:
+                self._turns = Turns(self._turn)
+                self._turns.soon()
+                await asyncio.wait([self._turns.ended, *serving], return_when=asyncio.FIRST_COMPLETED)
+                self._turns.end()
+                self._turns.ended.result()
         finally:
             self._notifier.stopping()
             # First: load balancers go by what they have heard last.
@@ -185,7 +187,7 @@ class Agent:
         if control.listener is not None:
             here = build_app(self.snapshot, ask, tides=self._tides)
             app = build_control(Persons(self._actions), self._reload_asked, here)
-            config = uvicorn.Config(app, http=PeerProtocol, **SERVING)
+            config = uvicorn.Config(app, http=PeerProtocol, date_header=False, **SERVING)
             servers.append(QuietServer(config, control.listener))
         return servers
 
@@ -195,11 +197,30 @@ class Agent:
         await self._word.close()
 
     def snapshot(self) -> AgentState:
-        """Return the state as it is now, with what was last made of it."""
+        """Return the state as it is now, with what was last made of it.
+
+        A look that is due soon is had now, and where nothing is done by it the next one waits for who asked, should he
+        ask again in a second: so one state is put together for both. No look is later than that by more than 0.7 s.
+        """
+        self._link.read()
+        now = time.monotonic()
+        if now - self._last_look >= ASKED_SECONDS and not self._stopping:
+            self._look_now(now)
+        if self._only_watches():
+            asked = min(now, self._last_look + LATE_SECONDS)
+            self._next_readings = asked + READINGS_SECONDS + TICK_SECONDS / 2
         if self._snapshot is None or self._snapshot_version != self._table.version:
             self._snapshot_version = self._table.version
-            told = self._recorder.state() if self._recorder is not None else None
-            seen = replace(self._observe(), recorder=told, judge_errors=dict(self._judge.errors))
+            seen = self._looked_at
+            if seen is None or self._looked_at_version != self._table.version:
+                seen = self._observe()
+            seen = replace(
+                seen,
+                actions=self._actions.state(),
+                balancer=self._balancer.state,
+                recorder=self._recorder.state() if self._recorder is not None else None,
+                judge_errors=dict(self._judge.errors),
+            )
             self._snapshot = judged(seen, self._judgement)
         return self._snapshot
 
@@ -236,6 +257,7 @@ class Agent:
         self._table.version += 1
         try:
             state = self._looked_at = self._observe()
+            self._looked_at_version = self._table.version
         except Exception as error:  # what one process says must not end the agent for all others
             self._judge.failed("state", error)
             return
@@ -254,15 +276,21 @@ class Agent:
     def _heard(self, instance: str, result: ActionResult) -> None:
         self._actions.heard(instance, result)
 
+    def _only_watches(self) -> bool:
+        """Whether nothing is done by what engines say: then it is time enough to hear it when somebody looks."""
+        return self._judge.policy.actions.strongest() == "observe" and self._config.balancer.mode == "observe"
+
     def _look_soon(self) -> None:
         """Let the next look be at once, though not much sooner than the last one's second is over."""
         if self._judge.policy.actions.strongest() != "observe":
             self._next_readings = min(self._next_readings, self._last_look + HURRY_SECONDS)
-            self._wake.set()
+            if self._turns is not None:
+                self._turns.soon()
 
     def _end(self) -> None:
         self._stopping = True
-        self._wake.set()
+        if self._turns is not None:
+            self._turns.end()
 
     def _reload(self) -> str:
         """Load the policy again; return why it was not taken, empty where it was."""
@@ -293,16 +321,24 @@ class Agent:
         if self._recorder is not None:
             self._recorder.adopt(policy)
 
+    def _turn(self) -> float:
+        self._tick()
+        self._notify()
+        return HURRY_SECONDS if self._actions.hurry else TICK_SECONDS
+
     def _tick(self) -> None:
         self._link.tick()
         now = time.monotonic()
         self._table.tick(now)
         self._actions.tick()
         if now >= self._next_readings:
-            self._last_look = now
-            self._heal()
-            self._look()
-            self._next_readings = now + (HURRY_SECONDS if self._actions.hurry else READINGS_SECONDS)
+            self._look_now(now)
+
+    def _look_now(self, now: float) -> None:
+        self._last_look = now
+        self._heal()
+        self._look()
+        self._next_readings = now + (HURRY_SECONDS if self._actions.hurry else READINGS_SECONDS)
 
     def _heal(self) -> None:
         problem = self._link.heal()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agent.bounded import bounded, bounded_report
@@ -58,12 +57,14 @@ class EngineTable:
         self._names = NodeNames()
         self._members = MemberTable(gone_after_periods, self._names)
         self._asked, self._answer = (-1, 0.0), Joined({}, 0)
+        self._known_cores: tuple[Core, ...] | None = None
         self.failures = FailureLog()
         self.version = 0
 
     def hello(self, hello: Hello, pid: int, now: float) -> None:
         """An engine process or a member introduced itself, or came back."""
         self.version += 1
+        self._known_cores = None
         if hello.role != CORE:
             self._engines.pop(hello.instance, None)
             self._members.hello(hello, pid, now)
@@ -114,6 +115,7 @@ class EngineTable:
     def disconnected(self, instance: str, now: float) -> None:
         """The link to an engine process ended."""
         self.version += 1
+        self._known_cores = None
         if not self._members.disconnected(instance, now):
             engine = self._engines[instance]
             engine.link_up, engine.heard = False, now
@@ -125,6 +127,7 @@ class EngineTable:
         for instance, engine in list(self._engines.items()):
             if not engine.link_up and has_gone(engine.hello, now - engine.heard):
                 del self._engines[instance]
+                self._known_cores = None
 
     def states(self, now: float, unix_now: float) -> tuple[EngineState, ...]:
         """Return the state of every engine, by label."""
@@ -150,8 +153,11 @@ class EngineTable:
             self._asked, self._answer = asked, self._members.join(self._cores(), now)
         return self._answer
 
-    def _cores(self) -> Iterator[Core]:
-        return (Core(key, e.label, e.hello, e.link_up) for key, e in self._engines.items())
+    def _cores(self) -> tuple[Core, ...]:
+        """What members are joined to: the same object until an engine comes, loses its link or goes."""
+        if self._known_cores is None:
+            self._known_cores = tuple(Core(key, e.label, e.hello, e.link_up) for key, e in self._engines.items())
+        return self._known_cores
 
     # -- one engine ---------------------------------------------------------------------------------------
 

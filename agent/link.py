@@ -19,6 +19,7 @@ from agent.config import LinkConfig
 from agent.connection import Connection, Received, RefusedPeerError
 from agent.engines import EngineTable
 from agent.errors import ConfigError, KvtideError
+from agent.inbox import Inbox
 from agent.state import LinkState
 from engine_hooks.auth import KeyFileError, PeerCredentials, create_key, peer_credentials, peer_groups, read_key
 from engine_hooks.detail import Detail
@@ -47,7 +48,10 @@ FRAMES_AT_ONCE = 64  # then the loop serves others
 
 
 class LinkServer:
-    """Serves the link on the running event loop. ``heard`` gets what became of levers, with whose word it is."""
+    """Serves the link on the running event loop. ``heard`` gets what became of levers, with whose word it is.
+
+    ``patient``: whether what engines say may wait until :meth:`read` or :meth:`tick`; what strangers say never waits.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class LinkServer:
         table: EngineTable,
         clock: Callable[[], float] = time.monotonic,
         heard: Callable[[str, ActionResult], None] = lambda _instance, _result: None,
+        patient: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
         self._heard = heard
@@ -67,6 +72,8 @@ class LinkServer:
         self._identity: tuple[int, int] | None = None
         self._accepting = True
         self._connections: dict[socket.socket, Connection] = {}
+        self._strangers = Inbox(self._frame, lambda: False, FRAMES_AT_ONCE)
+        self._proven = Inbox(self._frame, patient, FRAMES_AT_ONCE)
         self._accepted = 0
         self._frames = 0
         self._rejected: dict[str, int] = dict.fromkeys(WireError.REASONS, 0)
@@ -99,6 +106,8 @@ class LinkServer:
         """End all connections and remove the path, if it is still ours."""
         for sock in list(self._connections):
             self._drop(sock)
+        self._strangers.close()
+        self._proven.close()
         if self._listener is not None:
             self._unlisten()
             with contextlib.suppress(OSError):
@@ -106,9 +115,15 @@ class LinkServer:
                 if (status.st_dev, status.st_ino) == self._identity:
                     self._config.socket.unlink()
 
+    def read(self) -> None:
+        """Take what engines have said and nobody has waited for."""
+        self._proven.read()
+
     def tick(self) -> None:
-        """Close connections that do not finish the handshake, and accept again after a failure."""
+        """Close connections that do not finish the handshake, accept again after a failure, and :meth:`read`."""
         now = self._clock()
+        self._proven.look()
+        self.read()
         if not self._accepting and self._listener is not None:
             asyncio.get_running_loop().add_reader(self._listener, self._accept)
             self._accepting = True
@@ -225,7 +240,7 @@ class LinkServer:
             self._refuse(unproven[0], "limit")  # the oldest: strangers that say nothing must not keep engines out
         connection = Connection(self._key, peer, lambda message: self._send(sock, message), self._clock())
         self._connections[sock] = connection
-        asyncio.get_running_loop().add_reader(sock, self._readable, sock)
+        self._strangers.add(sock)
         connection.open()
 
     def _make_room(self, peer: PeerCredentials) -> bool:
@@ -245,29 +260,33 @@ class LinkServer:
         self._refuse(newest, "limit")
         return True
 
-    def _readable(self, sock: socket.socket) -> None:
+    def _frame(self, sock: socket.socket) -> bool:
+        """Take one frame; return whether there was one, and may be another."""
         connection = self._connections[sock]
-        for _ in range(FRAMES_AT_ONCE):
-            try:
-                data = sock.recv(MAX_FRAME_BYTES + 1)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._drop(sock)
-                return
-            self._frames += 1
-            try:
-                message = connection.receive(data, self._clock())
-                if message is not None:
-                    self._apply(connection, message)
-            except WireError as error:
-                self._rejected[error.reason] += 1
-                self._table.version += 1
-            except RefusedPeerError as refusal:
-                self._refuse(sock, refusal.reason)
-                return
+        try:
+            data = sock.recv(MAX_FRAME_BYTES + 1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(sock)
+            return False
+        self._frames += 1
+        try:
+            message = connection.receive(data, self._clock())
+            if message is not None:
+                self._apply(connection, message)
+            if isinstance(message, Hello):
+                self._strangers.remove(sock)
+                self._proven.add(sock)
+        except WireError as error:
+            self._rejected[error.reason] += 1
+            self._table.version += 1
+        except RefusedPeerError as refusal:
+            self._refuse(sock, refusal.reason)
+            return False
+        return True
 
     def _apply(self, connection: Connection, message: Received) -> None:
         now = self._clock()
@@ -322,7 +341,8 @@ class LinkServer:
 
     def _drop(self, sock: socket.socket) -> None:
         connection = self._connections.pop(sock)
-        asyncio.get_running_loop().remove_reader(sock)
+        self._strangers.remove(sock)
+        self._proven.remove(sock)
         sock.close()
         if connection.hello is not None:
             logger.info("engine %s: %s disconnected", connection.hello.name, connection.hello.role)

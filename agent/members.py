@@ -9,7 +9,6 @@ the other's, its parent or its sibling, by their own view in one pid namespace.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,6 +60,8 @@ class _Member:
     allocator: Allocator = field(default_factory=Allocator)
     events: float = EVENTS_AT_ONCE  # that it may tell now
     events_at: float = 0.0
+    found_in: tuple[Core, ...] | None = None  # the cores among which ``core`` was looked for
+    core: Core | None = None
 
     @property
     def role(self) -> str:
@@ -80,6 +81,7 @@ class MemberTable:
         known = self._members.get(hello.instance)
         if known is not None:
             known.hello, known.pid, known.link_up, known.heard = hello, pid, True, now
+            known.found_in = None
             return
         if len(self._members) >= MAX_MEMBERS:
             # There are fewer connections than that: somebody's link has ended.
@@ -104,11 +106,11 @@ class MemberTable:
         """Its instance is an engine core's now."""
         self._members.pop(instance, None)
 
-    def report(self, instance: str, report: MemberReport, cores: Iterable[Core], now: float) -> None:
+    def report(self, instance: str, report: MemberReport, cores: tuple[Core, ...], now: float) -> None:
         """A member reported."""
         member = self._members.get(instance)
         if member is not None:
-            core = _core_of(member, list(cores))
+            core = _core_of(member, cores)
             label = member.process or (core.label if core is not None else OTHER)
             report = bounded_member(report, self._names.of(label), now)
             member.report, member.heard = report, now
@@ -127,7 +129,7 @@ class MemberTable:
         member.events -= taken
         return taken
 
-    def who(self, instance: str, cores: Iterable[Core]) -> Who | None:
+    def who(self, instance: str, cores: tuple[Core, ...]) -> Who | None:
         """Return whose an event of this member is; None when it is not one. Without its core, its engine's name is its
         own word.
         """
@@ -135,7 +137,7 @@ class MemberTable:
         if member is None:
             return None
         hello = member.hello
-        core = _core_of(member, list(cores))
+        core = _core_of(member, cores)
         name = core.label if core is not None else hello.name
         own = member.role == TORCH
         return Who(
@@ -177,17 +179,16 @@ class MemberTable:
                 del self._members[instance]
         return anybody
 
-    def join(self, cores: Iterable[Core], now: float) -> Joined:
+    def join(self, cores: tuple[Core, ...], now: float) -> Joined:
         """Return each core's members, workers first, by rank.
 
         Of two with one role and rank the one that is there counts, or else the younger; the other is unjoined.
         """
-        known = list(cores)
         seats: dict[tuple[str, str, int], _Member] = {}
-        joined: dict[str, list[MemberState]] = {core.key: [] for core in known}
+        joined: dict[str, list[MemberState]] = {core.key: [] for core in cores}
         members_of_engines = [member for member in self._members.values() if member.role != TORCH]
         for member in sorted(members_of_engines, key=lambda m: (m.link_up, m.hello.started_at), reverse=True):
-            core = _core_of(member, known)
+            core = _core_of(member, cores)
             if core is not None and self._may_sit(core, member, now):
                 seat = (core.key, member.role, member.hello.rank)
                 if seats.setdefault(seat, member) is member:
@@ -234,8 +235,15 @@ def _by_seat(member: MemberState) -> tuple[int, int]:
     return _ROLES.index(member.role), member.rank
 
 
-def _core_of(member: _Member, cores: list[Core]) -> Core | None:
-    """The core that ``member`` works for. API servers stand in front of all data-parallel ranks: the first has them."""
+def _core_of(member: _Member, cores: tuple[Core, ...]) -> Core | None:
+    """The core that ``member`` works for; looked for anew only among others than the last time."""
+    if member.found_in is not cores:
+        member.found_in, member.core = cores, _nearest(member, cores)
+    return member.core
+
+
+def _nearest(member: _Member, cores: tuple[Core, ...]) -> Core | None:
+    """Look for it. API servers stand in front of all data-parallel ranks: the first has them."""
     hello = member.hello
     possible = [
         core

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Generator, Iterable
 from functools import lru_cache
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 
 from engine_hooks.detail import Histogram
 from exporters.catalogue import CATALOGUE, Metric
@@ -39,12 +39,13 @@ class Text:
                 return str(done.value)
 
     def steps(self, groups: Iterable[Iterable[Sample]]) -> Generator[None, None, str]:
-        """The same of the samples of all ``groups``, in pieces of a millisecond or two at most: a batch, a family."""
+        """The same of the samples of all ``groups``, in pieces of a millisecond or two at most."""
         by_metric = yield from self._by_metric(groups)
         for name in self._written.keys() - by_metric.keys():
             del self._written[name]
         texts: list[str] = []
         add = texts.append
+        since = 0  # samples, the last time that others had their turn
         for name, metric in _METRICS[self._detail].items():
             found = by_metric.get(name)
             if found is None:
@@ -66,7 +67,10 @@ class Text:
                 add(series.text)
             if len(written) > len(found):  # some have gone
                 self._written[name] = {sample.labels: written[sample.labels] for sample in found}
-            yield
+            since += len(found)
+            if since >= AT_ONCE:
+                since = 0
+                yield
         add("")
         return "\n".join(texts)
 
@@ -74,15 +78,14 @@ class Text:
         """Return those of the samples that are on this page."""
         by_metric: defaultdict[str, list[Sample]] = defaultdict(list)
         detail = self._detail
-        for group in groups:
-            samples = iter(group)
-            # In batches, not one by one through a generator around theirs: that would cost a frame for each.
-            while batch := tuple(islice(samples, AT_ONCE)):
-                for sample in batch:
-                    metric = sample.metric
-                    if metric.detail is detail:
-                        by_metric[metric.name].append(sample)
-                yield
+        samples = chain.from_iterable(groups)
+        # In batches, not one by one through a generator around theirs: that would cost a frame for each.
+        while batch := tuple(islice(samples, AT_ONCE)):
+            for sample in batch:
+                metric = sample.metric
+                if metric.detail is detail:
+                    by_metric[metric.name].append(sample)
+            yield
         return by_metric
 
 

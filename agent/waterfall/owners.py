@@ -47,6 +47,7 @@ class Process:
     pid: int
     allocator: AllocatorRow | None = None
     work: list[Work] = field(default_factory=list)
+    uuids: set[str] = field(default_factory=set)  # of the devices that it says it is on
 
 
 def ours(engines: Iterable[EngineState], processes: Iterable[MemberState]) -> tuple[Process, ...]:
@@ -62,8 +63,10 @@ def ours(engines: Iterable[EngineState], processes: Iterable[MemberState]) -> tu
         one = process(owner, member)
         if member.worker is not None:
             one.work.append(Work(owner, member.worker, pool))
+            one.uuids.add(bare(member.worker.device_uuid))
         if member.allocator is not None and not member.allocator.row.reason:  # of several one tells, for all
             one.owner, one.allocator = owner, member.allocator.row
+            one.uuids.update(bare(device.uuid) for device in one.allocator.devices)
 
     for engine in engines:
         if engine.link_up:
@@ -95,6 +98,8 @@ class Place:
     def holders(self, processes: Iterable[Process]) -> Iterator[Holder]:
         """Yield those of ``processes`` that say they are here, or that the driver says are."""
         for process in processes:
+            if process.pid not in self._pids and self._names.isdisjoint(process.uuids):
+                continue  # most of them: each is on one GPU of eight
             told = process.allocator
             devices = told.devices if told is not None else ()
             rows = [row for row in devices if self._has(row.uuid, process.pid, alone=len(devices) == 1)]

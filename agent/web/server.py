@@ -40,13 +40,14 @@ class QuietServer(uvicorn.Server):
         self._wake.set()
 
     async def main_loop(self) -> None:
-        """Wait for the end; once a second, answers get a new date."""
+        """Wait for the end; where answers have a date, they get a new one once a second."""
         loop = asyncio.get_running_loop()
         while not await self.on_tick(0):
             self.look()
-            timer = loop.call_later(SERVER_SECONDS, self._wake.set)
+            timer = loop.call_later(SERVER_SECONDS, self._wake.set) if self.config.date_header else None
             await self._wake.wait()
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._wake.clear()
 
     def look(self) -> None:
