@@ -1,8 +1,8 @@
 """The engine's end of the link.
 
-One side thread connects, checks who listens, waits for orders and reconnects; the engine's own thread only ever
-makes a non-blocking ``send``. A dead, slow, stopped or hostile agent therefore costs the engine nothing: what does
-not fit into the socket is dropped and counted.
+One side thread connects, checks who listens, waits for orders and reconnects; another makes a non-blocking ``send`` of
+what the engine's own thread hands over. A dead, slow, stopped or hostile agent therefore costs the engine nothing: what
+does not fit into the socket is dropped and counted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from engine_hooks import wire
 from engine_hooks.auth import KeyFileError, Session, peer_credentials, read_key, same
+from engine_hooks.errands import Errand, Errands
 from engine_hooks.levers.orders import ActionResult
 from engine_hooks.settings import Settings
 from engine_hooks.wire_types import Message
@@ -34,6 +35,7 @@ RETRY_SECONDS = (0.1, 0.2, 0.4, 0.8)  # then the last for ever: seen again withi
 HANDSHAKE_SECONDS = 2.0
 TICK_SECONDS = 0.25
 HURRY_SECONDS = 0.02
+PARTING_SECONDS = 0.1  # for what was handed over before the end
 STARTING = "starting"  # the first attempt has not come to anything yet
 ORDERS_PER_SECOND, ORDERS_AT_ONCE = 10.0, 20.0  # an order wakes the engine: more than these are turned away
 
@@ -78,6 +80,7 @@ class AgentLink:
         self._allowance, self._allowed_at = ORDERS_AT_ONCE, 0.0
         self._next_tick = 0.0
         self._ailing = False  # the last tick raised
+        self._errands = Errands("kvtide-send")
         self._thread = threading.Thread(target=self._run, name="kvtide-link", daemon=True)
 
     def start(self) -> None:
@@ -86,8 +89,9 @@ class AgentLink:
         self._thread.start()
 
     def close(self) -> None:
-        """End the side thread and the connection; returns at once."""
+        """End the side threads and the connection; returns at once, or when what was handed over has been sent."""
         self._stop.set()
+        self._errands.end(PARTING_SECONDS)
         self._disconnect("closed")
 
     @property
@@ -103,6 +107,11 @@ class AgentLink:
         try:
             sock.send(wire.encode(message), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:  # full, or gone: in both cases the side thread deals with the connection
+            self.dropped += 1
+
+    def later(self, errand: Errand) -> None:
+        """Have ``errand``, which sends something and does not raise, called by a thread that is not the engine's."""
+        if not self._errands.put(errand):
             self.dropped += 1
 
     def turn_away(self, order: wire.Order, why: str) -> None:

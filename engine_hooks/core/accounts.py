@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from engine_hooks.core.audit import Audit, Finding
 from engine_hooks.core.ledger import ReferenceLedger
 from engine_hooks.core.pool_view import PoolView
+from engine_hooks.core.steps import Steps
 from engine_hooks.core.view import SchedulerView
 from engine_hooks.guard import Guard
 from engine_hooks.wire import PoolReport, Support
@@ -20,7 +21,6 @@ from engine_hooks.wire import PoolReport, Support
 NET_SECONDS = 0.1
 NET_DUTY = 0.001  # the net check may take this share of the engine thread's time
 DRIFT_PASSES = 10  # audits that find nothing to explain a difference before the count itself is corrected
-TIMED_STEPS = 17  # a prime: requests take blocks in patterns, and not always the same ones may be timed
 PIN_SECONDS = 600.0  # what an unknown connector holds for longer is orphaned
 
 
@@ -215,9 +215,8 @@ class KVAccounts:
             )
             for other in view.others
         )
-        self._pool = view.pool
-        self._turn = self._timing_turn = 0
-        self._free_min = self._free_max = 0
+        self._turn = 0
+        self.steps = Steps(getattr(view.scheduler, "requests", ()), view.pool)
 
     @property
     def support(self) -> Support:
@@ -245,8 +244,8 @@ class KVAccounts:
             return
         for accounts in (self.main, *self.others):
             accounts.start()
-        self._free_min = self._free_max = int(self._view.pool.get_num_free_blocks())
         if self.main.ledger is not None:
+            self.steps.ledger = self.main.ledger
             self.main.ledger.timing = True
 
     @property
@@ -256,16 +255,8 @@ class KVAccounts:
 
     def observe_step(self) -> None:
         """Note the free blocks' range: O(1), after each step. Blocks are timed in one step of seventeen."""
-        if self._pool is None:
-            return
-        free = self._pool.get_num_free_blocks()
-        if free > self._free_max:
-            self._free_max = free
-        if free < self._free_min:
-            self._free_min = free
-        turn = self._timing_turn = (self._timing_turn + 1) % TIMED_STEPS
-        if turn < 2 and self.main.ledger is not None:
-            self.main.ledger.timing = not turn
+        if self._view.pool is not None:
+            self.steps.observe()
 
     def taken_offline(self, blocks: int) -> None:
         """Note that the main pool has become smaller by so many free blocks; below zero: larger again.
@@ -273,8 +264,8 @@ class KVAccounts:
         The pool's own size and its free queue have been changed by then, at the same moment.
         """
         self._view.offline += blocks
-        self._free_min -= blocks
-        self._free_max -= blocks
+        self.steps.low -= blocks
+        self.steps.high -= blocks
         if self.main.ledger is not None:
             self.main.ledger.withdrawn(blocks)
         self.rearranged()
@@ -307,19 +298,18 @@ class KVAccounts:
 
     def report(self) -> PoolReport | None:
         """Return the main pool's numbers now, and begin a new range for ``held_min`` and ``held_max``."""
-        view = self._view
+        view, steps = self._view, self.steps
         if view.pool is None:
             return None
         capacity, held = view.capacity(), view.held()
         judgement = self.main.judge()
         finding = self.main.audit.finding if self.main.audit else None
-        free = max(0, capacity - held)
         report = PoolReport(
             capacity=capacity,
             held=held,
-            held_min=max(0, capacity - self._free_max),
-            held_max=max(0, capacity - self._free_min),
-            cached_idle=min(finding.cached_idle, free) if finding else None,
+            held_min=max(0, capacity - steps.high),
+            held_max=max(0, capacity - steps.low),
+            cached_idle=min(finding.cached_idle, max(0, capacity - held)) if finding else None,
             cached_idle_age_seconds=max(0.0, self._clock() - finding.finished) if finding else None,
             orphaned=judgement.orphaned,
             over_freed=judgement.over_freed,
@@ -330,5 +320,5 @@ class KVAccounts:
             deferred=view.deferred(),
             pinned=judgement.pinned,
         )
-        self._free_min = self._free_max = capacity - held
+        steps.low = steps.high = capacity - held
         return report

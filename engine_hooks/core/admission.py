@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engine_hooks.guard import Guard
@@ -28,17 +29,16 @@ def watch_arrivals(scheduler: Any, taps: Taps, guard: Guard, clock: Callable[[],
 
     def add_request(request: Request, *args: Any, **kwargs: Any) -> Any:
         result = original(request, *args, **kwargs)
+        began = perf_counter()
         try:
             known = scheduler.requests.get(request.request_id)
             piece = known is not request
             if piece:
                 tell_continued(request, known)
-            began = taps.begin()
             taps.later(arrived, request, request.num_prompt_tokens, clock(), taps.schedules, alone(), piece)
-            if began:
-                taps.end(began)
         except Exception as error:
             guard.note("taps", error)
+        taps.seconds += perf_counter() - began
         return result
 
     scheduler.add_request = add_request
@@ -63,25 +63,24 @@ def watch_admission(scheduler: Any, taps: Taps, guard: Guard, clock: Callable[[]
 
     def allocate_slots(request: Request, *args: Any, **kwargs: Any) -> Any:
         result = original(request, *args, **kwargs)
+        began = perf_counter()
         try:
+            key = request.request_id
             if result is None:
-                refusals[request.request_id] = None
+                refusals[key] = None
                 taps.refused_in = taps.schedules + 1
                 tell_refused(request)
-                return result
-            key = request.request_id
-            if key in refusals:
-                del refusals[key]
-                tell_readmitted(request)
-            began = taps.begin()
-            taps.grants += 1
-            taps.attention = True
-            admissions.append(request)
-            taps.later(admitted, key, clock(), 0 if request.num_preemptions else request.num_prompt_tokens)
-            if began:
-                taps.end(began)
+            else:
+                if key in refusals:
+                    del refusals[key]
+                    tell_readmitted(request)
+                taps.grants += 1
+                taps.attention = True
+                admissions.append(request)
+                taps.later(admitted, key, clock(), 0 if request.num_preemptions else request.num_prompt_tokens)
         except Exception as error:
             guard.note("taps", error)
+        taps.seconds += perf_counter() - began
         return result
 
     def looking(peek: Callable[[], Request]) -> Callable[[], Request]:

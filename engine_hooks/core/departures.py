@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from engine_hooks.guard import Guard
@@ -73,27 +74,31 @@ class Departures:
             setattr(self._scheduler, name, wrapped(original))
 
     def _letting_go(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        tell_ending = self._taps.emitter(self._taps.ending) if self._taps.ending else None
+        taps = self._taps
+        tell_ending = taps.emitter(taps.ending) if taps.ending else None
 
         def free_request(request: Request, *args: Any, **kwargs: Any) -> Any:
             if tell_ending is not None:
+                began = perf_counter()
                 tell_ending(request)
+                taps.seconds += perf_counter() - began
             self._ending, self._entries = request, None
             try:
                 result = original(request, *args, **kwargs)
             finally:
                 self._ending = None
+            began = perf_counter()
             try:
                 self._let_go(request)
             except Exception as error:
                 self._guard.note(HOOK, error)
+            taps.seconds += perf_counter() - began
             return result
 
         return free_request
 
     def _let_go(self, request: Request) -> None:
         taps, requests, entries = self._taps, self._scheduler.requests, self._entries
-        began = taps.begin()
         key = request.request_id
         for book in taps.books:
             if book:
@@ -106,8 +111,6 @@ class Departures:
         if self._unreturned:
             taps.later(taps.unreturned, key, self._unreturned)
             self._unreturned = ()
-        if began:
-            taps.end(began)
 
     # -- blocks --------------------------------------------------------------------------------------------
 
@@ -119,45 +122,45 @@ class Departures:
         done: Callable[[Request, tuple[int, ...]], None],
     ) -> Callable[..., Any]:
         """Return what calls ``original`` and tells ``done`` which of the request's blocks did not come back."""
-        tell_before = self._taps.emitter(before) if before else None
-        tell_after = self._taps.emitter(after) if after else None
+        taps = self._taps
+        tell_before = taps.emitter(before) if before else None
+        tell_after = taps.emitter(after) if after else None
 
         def give_back(request: Request, *args: Any, **kwargs: Any) -> Any:
+            began = perf_counter()
             if tell_before is not None:
                 tell_before(request)
             try:
                 self._look(request.request_id)
             except Exception as error:
                 self._guard.note(HOOK, error)
+            taps.seconds += perf_counter() - began
             result = original(request, *args, **kwargs)
+            began = perf_counter()
             try:
-                began = self._taps.begin()
                 done(request, self._compare(request))
-                if began:
-                    self._taps.end(began)
             except Exception as error:
                 self._guard.note(HOOK, error)
             if tell_after is not None:
                 tell_after(request)
+            taps.seconds += perf_counter() - began
             return result
 
         return give_back
 
     def _look(self, key: str) -> None:
-        began = self._taps.begin()
         held: list[Any] = []
         for manager in self._tables:
             held += manager.req_to_blocks.get(key) or ()
         self._entries = len(held)
-        self._held_any = bool(held) or any(manager.req_to_blocks.get(key) for manager in self._others)
+        others = self._others
+        self._held_any = bool(held or (others and any(manager.req_to_blocks.get(key) for manager in others)))
         if self._nulls:
             held = [block for block in held if not block.is_null]
         self._held = held
         self._references = list(map(_ref_cnt, held))
         queue = getattr(self._scheduler, "deferred_frees", None)
         self._deferred = queue[-1] if queue else None
-        if began:
-            self._taps.end(began)
 
     def _compare(self, request: Request) -> tuple[int, ...]:
         """Return the ids of the blocks that kept a reference since :meth:`_look`, or lost one too many."""

@@ -12,10 +12,10 @@ it takes is missing from the free queue, whose length the pool knows, and what e
 from __future__ import annotations
 
 import inspect
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
+from time import perf_counter
 from typing import Any
 
 from engine_hooks.core.buckets import BLOCK_SECONDS, Buckets
@@ -23,7 +23,6 @@ from engine_hooks.core.pins import Block
 from engine_hooks.core.pool_view import PoolView
 from engine_hooks.guard import Guard
 
-_TIMED_CALLS = 17  # a prime: calls come in patterns, and not always the same one may be timed
 _ref_cnt = attrgetter("ref_cnt")
 _block_id = attrgetter("block_id")
 _is_null = attrgetter("is_null")
@@ -42,8 +41,8 @@ class ReferenceLedger:
 
     ``new_seconds``: how long the calls of ``get_new_blocks`` lasted while ``timing`` was set. ``changed``: while a set
     is there, the ids of all blocks whose references change are added to it; the audit uses it to tell which blocks
-    stood still. Both need a wrapper that is there only as long. ``seconds``: what the counting has cost, from one call
-    in seventeen. All on the engine's thread.
+    stood still. Both need a wrapper that is there only as long. ``seconds``: what the counting has cost, by the wall.
+    All on the engine's thread.
     """
 
     HOOK = "ledger"
@@ -64,7 +63,6 @@ class ReferenceLedger:
         self.revived = self.returned = 0
         self.new_seconds = Buckets(BLOCK_SECONDS)
         self.seconds = 0.0
-        self._calls = 0
 
     @property
     def new(self) -> int:
@@ -151,13 +149,13 @@ class ReferenceLedger:
     def _taking_new(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Time new blocks and note their ids; none of them is a null block."""
         off = self._guard.off
-        histogram, timer = self.new_seconds, time.perf_counter
+        histogram = self.new_seconds
         bounds, counts = histogram.bounds, histogram.counts
 
         def get_new_blocks(num_blocks: int) -> Any:
-            began = timer()
+            began = perf_counter()
             result = original(num_blocks)
-            seconds = timer() - began
+            seconds = perf_counter() - began
             try:
                 if self._wrapper is not get_new_blocks or (off and self.HOOK in off):
                     return result
@@ -166,7 +164,7 @@ class ReferenceLedger:
                     histogram.sum += seconds
                 if self._changed is not None:
                     self._changed.update(map(_block_id, result))
-                self.seconds += timer() - began - seconds
+                self.seconds += perf_counter() - began - seconds
             except Exception as error:
                 self._guard.note(self.HOOK, error)
             return result
@@ -187,18 +185,23 @@ class ReferenceLedger:
 
     def _touching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         first = _first_parameter(original)
-        free = self._free
+        free, off = self._free, self._guard.off
 
         def touch(*args: Any, **kwargs: Any) -> Any:
+            began = perf_counter()
             touched: Iterable[Block] = args[0] if args else kwargs.pop(first)
             # A sequence in vLLM itself; a connector that passes a one-pass iterator is served as well.
             blocks = touched if isinstance(touched, list | tuple) else list(touched)
             before = free()
+            self.seconds += perf_counter() - began
             result = original(blocks, *args[1:], **kwargs)
+            began = perf_counter()
             try:
-                self._timed_count(self._count_touched, blocks, before)
+                if not off or self.HOOK not in off:
+                    self._count_touched(blocks, before)
             except Exception as error:
                 self._guard.note(self.HOOK, error)
+            self.seconds += perf_counter() - began
             return result
 
         return touch
@@ -214,8 +217,10 @@ class ReferenceLedger:
 
     def _giving_back(self, original: Callable[..., Any]) -> Callable[..., Any]:
         first = _first_parameter(original)
+        off = self._guard.off
 
         def give_back(*args: Any, **kwargs: Any) -> Any:
+            began = perf_counter()
             # vLLM passes a list or a one-pass iterator: the original gets what we can look at afterwards too.
             freed: Iterable[Block] = args[0] if args else kwargs.pop(first)
             blocks = freed if isinstance(freed, list) else list(freed)
@@ -224,12 +229,15 @@ class ReferenceLedger:
                 before = list(map(_ref_cnt, blocks))
             except Exception as error:
                 self._guard.note(self.HOOK, error)
+            self.seconds += perf_counter() - began
             result = original(blocks, *args[1:], **kwargs)
+            began = perf_counter()
             try:
-                if before is not None:
-                    self._timed_count(self._count_freed, blocks, before)
+                if before is not None and (not off or self.HOOK not in off):
+                    self._count_freed(blocks, before)
             except Exception as error:
                 self._guard.note(self.HOOK, error)
+            self.seconds += perf_counter() - began
             return result
 
         return give_back
@@ -255,17 +263,6 @@ class ReferenceLedger:
         self.returned += returned
         if self._changed is not None:
             self._changed.update(map(_block_id, ours))
-
-    def _timed_count(self, count: Callable[[Sequence[Block], Any], None], blocks: Sequence[Block], before: Any) -> None:
-        if self.HOOK in self._guard.off:
-            return
-        self._calls += 1
-        if self._calls % _TIMED_CALLS:
-            count(blocks, before)
-            return
-        began = time.thread_time()
-        count(blocks, before)
-        self.seconds += _TIMED_CALLS * (time.thread_time() - began)
 
     def _draining_copies(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def drain() -> Any:

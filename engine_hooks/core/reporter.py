@@ -1,7 +1,8 @@
 """One engine's reporter: what runs on the engine's own thread after each step, and when it is woken.
 
-The engine's thread calls :meth:`after_step` and :meth:`on_wake`; the link's side thread calls the rest. Between
-them go only a deque of orders and attributes that one thread writes and the other reads.
+The engine's thread calls :meth:`after_step` and :meth:`on_wake`; the link's side threads call the rest. Between them go
+a deque of orders, attributes that one thread writes and the other reads, the time when a step has more to do than to be
+counted (anybody may set it to 0), and messages, which are handed over whole: copies, of no object of the engine's.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from engine_hooks.core.levers.context import LeverContext
 from engine_hooks.core.levers.registry import LEVERS
 from engine_hooks.core.observers import Context, Observer, Section, UnsupportedError
 from engine_hooks.core.registry import OBSERVERS
+from engine_hooks.core.steps import TIMED_STEPS
 from engine_hooks.core.taps import Taps
 from engine_hooks.core.view import SchedulerView
 from engine_hooks.detail import Detail
@@ -38,7 +40,7 @@ from engine_hooks.settings import Settings
 from engine_hooks.wire_types import Message
 
 BUSY_PERIOD, LONGEST_BUSY_PERIOD = 0.1, 0.2
-REPORT_DUTY = 0.0005  # reports may take this share of the engine thread's time, as far as their period allows
+REPORT_DUTY = 0.0003  # reports may take this share of the engine thread's time, as far as their period allows
 IDLE_PERIOD = 1.0
 DETAIL_PERIOD, LONGEST_DETAIL_PERIOD = 1.0, 2.0
 DETAIL_SLICE = 0.0003
@@ -72,11 +74,8 @@ class EngineReporter:
         self._unsupported: dict[str, str] = {}
         self._orders: deque[tuple[wire.Order, float]] = deque()  # with when each came
         self._sequence = 0
-        self._steps = 0
-        self._hook_seconds = 0.0
-        self._step_seconds = 0.0
+        self._steps = self._accounts.steps
         self._next_report = self._next_check = self._next_detail = 0.0
-        self._due = 0.0  # when a step has more to do than to count; 0: the next one
         self._last_report = time.monotonic()
         self._audit_wants_more = False
         self._rested = True
@@ -146,31 +145,42 @@ class EngineReporter:
     def after_step(self, began: float) -> None:
         """Count a step that began at ``began`` (perf_counter); audit a slice and report when due. Never raises."""
         ended = clock()
-        self._steps += 1
-        self._step_seconds += ended - began
-        if ended < self._due and self._view.scheduler.requests and not self._orders:
-            # Nine steps in ten: the pool's range is all that is to be noted.
-            self._rested = False
+        steps = self._steps
+        steps.number += 1
+        steps.seconds += ended - began
+        if ended < steps.due and steps.requests:
+            # Nine steps in ten: the pool's range is all that is to be noted. As in :meth:`Steps.observe`, but here:
+            # each function that is called now would cost as much as all this.
             try:
-                self._accounts.observe_step()
+                free = steps.queue.num_free_blocks
+                if free > steps.high:
+                    steps.high = free
+                if free < steps.low:
+                    steps.low = free
+                steps.turn = turn = (steps.turn + 1) % TIMED_STEPS
+                if turn < 2:
+                    steps.time()
             except Exception as error:
                 self._guard.note("counters", error)
             # By the wall: reading the thread's CPU time would cost as much as all this.
-            self._hook_seconds += clock() - ended
+            steps.hook_seconds += clock() - ended
             return
         cpu = time.thread_time()
         self._waking = False  # should a wake-up ever get lost, the next one is sent all the same
         self._guard.run("step", self._work, ended)
-        self._hook_seconds += time.thread_time() - cpu
+        steps.hook_seconds += time.thread_time() - cpu
 
     def on_wake(self) -> None:
         """Run when our sentinel comes out of the input queue: orders, and an idle engine's report. Never raises."""
+        cpu = time.thread_time()
         self._waking = False
         self._guard.run("wake", self._work, clock(), force=True)
         wanted = bool(self._guard.run("at_rest", self._rest))
         # At rest no step gives the audit its next slice. Not by a wake-up of our own from here: the engine drains its
         # queue before it goes on, and in a data-parallel group the others wait for it.
         self._link.hurry = wanted or (self._audit_wants_more and self._rested)
+        if self._steps.requests:  # else no step waits for us
+            self._steps.hook_seconds += time.thread_time() - cpu
 
     def _rest(self) -> bool:
         """Do what is for a while in which nothing runs; return whether more is wanted."""
@@ -183,7 +193,7 @@ class EngineReporter:
             force = True
         if now >= self._desk.next_expiry:
             for result in self._desk.tick():
-                self._link.send(result)
+                self._send("orders", result)
             force = True
         self._guard.run("counters", self._accounts.observe_step)
         # Coming to rest is told at once: the next step may be hours away.
@@ -209,30 +219,41 @@ class EngineReporter:
         if self._sections is not None or (self._link.up and now >= self._next_detail):
             self._guard.run("detail", self._advance_detail, now, at_once=resting or woken)
         pending = self._audit_wants_more or self._sections is not None or "counters" in self._guard.off
-        self._due = 0.0 if pending else min(self._next_check, self._next_report, self._desk.next_expiry)
+        # The first step after a rest comes here too: at its end the engine may rest again, and that is to be seen.
+        pending = pending or resting
+        steps = self._steps
+        steps.requests = self._view.scheduler.requests
+        steps.due = 0.0 if pending else min(self._next_check, self._next_report, self._desk.next_expiry)
+        if self._orders:  # since we looked: whoever brought them has set it to 0 before we did this
+            steps.due = 0.0
 
     def _resting(self) -> bool:
         return not self._view.scheduler.requests
 
     def _execute(self, order: wire.Order, came: float) -> None:
         if order.kind == wire.LEVER and order.action is not None:
-            self._link.send(self._desk.execute(order.action, clock() - came))
+            self._send("orders", self._desk.execute(order.action, clock() - came))
             return
         if order.kind == wire.CHECK:
             self._accounts.request_audit()
             result = wire.OrderResult(sequence=order.sequence, ok=True)
         else:
             result = wire.OrderResult(sequence=order.sequence, ok=False, detail=f"unknown order {order.kind[:32]!r}")
-        self._link.send(result)
+        self._send("orders", result)
+
+    def _send(self, hook: str, message: Message) -> None:
+        """Have a message sent, after those before it, by a thread that may be kept from it."""
+        self._link.later(functools.partial(self._guard.run, hook, self._link.send, message))
 
     def _send_report(self) -> None:
         running, waiting = self._view.running_and_waiting()
         self._sequence += 1
-        self._link.send(
+        self._send(
+            "report",
             wire.Report(
                 sequence=self._sequence,
                 monotonic=time.monotonic(),
-                steps=self._steps,
+                steps=self._steps.number,
                 running=running,
                 waiting=waiting,
                 requests=self._view.requests(),
@@ -241,11 +262,11 @@ class EngineReporter:
                     errors=dict(self._guard.errors),
                     off=dict(self._guard.off),
                     dropped_frames=self._link.dropped,
-                    hook_seconds=self._hook_seconds + self._accounts.ledger_seconds + self._taps.seconds,
-                    step_seconds=self._step_seconds,
+                    hook_seconds=self._steps.hook_seconds + self._accounts.ledger_seconds + self._taps.seconds,
+                    step_seconds=self._steps.seconds,
                 ),
                 in_force=self._desk.in_force(),
-            )
+            ),
         )
 
     def _advance_detail(self, now: float, *, at_once: bool) -> None:
@@ -271,7 +292,10 @@ class EngineReporter:
                 break
         if not self._unasked:
             sections, self._sections = self._sections, None
-            self._send_detail(sections)
+            transfer = transfer_id(self._view.scheduler)
+            self._link.later(
+                functools.partial(self._guard.run, "detail", self._send_detail, sections, time.monotonic(), transfer)
+            )
         self._detail_seconds += time.thread_time() - began
 
     def _ask(self, name: str, sections: dict[str, Any]) -> object:
@@ -289,9 +313,8 @@ class EngineReporter:
             return None
         return _MORE
 
-    def _send_detail(self, sections: dict[str, Any]) -> None:
-        now = time.monotonic()
-        transfer = transfer_id(self._view.scheduler)
+    def _send_detail(self, sections: dict[str, Any], now: float, transfer: str) -> None:
+        """Send the sections as they were at ``now``; not on the engine's thread, of whose objects they are copies."""
         unsupported = dict(self._unsupported)
         while True:
             detail = Detail(monotonic=now, transfer_id=transfer, unsupported=unsupported, **sections)
@@ -317,11 +340,12 @@ class EngineReporter:
             self._link.turn_away(order, f"{MAX_ORDERS} orders wait for the engine to end a step")
             return
         self._orders.append((order, clock()))
+        self._steps.due = 0.0
         self._wake_engine()
 
     def _request_report(self) -> None:
         self._memory.again()
-        self._next_report = self._next_check = self._next_detail = self._due = 0.0
+        self._next_report = self._next_check = self._next_detail = self._steps.due = 0.0
         self._wake_engine()
 
     def _tick(self) -> Message | None:

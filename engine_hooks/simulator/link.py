@@ -54,6 +54,10 @@ class PipeLink:
         if self.up:
             self._put(_KINDS.get(type(message), pipe.FRAME), wire.encode(message))
 
+    def later(self, errand: Callable[[], object]) -> None:
+        """Send it now: there is one thread."""
+        errand()
+
     def tick(self) -> None:
         """Do what the side thread does from time to time."""
         self.next_tick = self._clock.now + (HURRY_SECONDS if self.hurry else TICK_SECONDS)

@@ -94,7 +94,7 @@ def test_outputs_and_pool_are_the_same_with_hooks(reporter_of: Any) -> None:
     orders = [[block.block_id for block in pool.free_block_queue.get_all_free_blocks()] for pool in pools]
     assert orders[0] == orders[1]
     assert reporter._guard.errors == {}
-    assert reporter._steps > 100
+    assert reporter._steps.number > 100
 
 
 def delayed_rows(names: int) -> tuple[DelayedRow, ...]:
@@ -138,9 +138,8 @@ def test_a_detail_that_is_too_long_for_a_frame_goes_without_its_longest_section(
         for _ in range(MAX_ROWS)
     )
     for _ in range(6):
-        reporter._guard.run(
-            "detail", reporter._send_detail, {"pins": pins, "delayed": delayed_rows(names), "tiers": tiers}
-        )
+        sections = {"pins": pins, "delayed": delayed_rows(names), "tiers": tiers}
+        reporter._guard.run("detail", reporter._send_detail, sections, 1.0, "")
     assert reporter._guard.errors == {}
     assert len(sent) == 6
     for detail in sent:
@@ -180,14 +179,15 @@ def test_counting_that_raises_harms_nobody(reporter_of: Any, monkeypatch: pytest
     plain, watched = make_engine(), make_engine()
     reporter = reporter_of(watched)
     ledger, draw = reporter._accounts.ledger, random.Random(1)
-    count = ledger._timed_count
+    for name in ("_count_touched", "_count_freed"):
+        count = getattr(ledger, name)
 
-    def sometimes(*args: Any) -> None:
-        if draw.random() < 0.01:
-            raise RuntimeError("planted")
-        count(*args)
+        def sometimes(*args: Any, count: Any = count) -> None:
+            if draw.random() < 0.01:
+                raise RuntimeError("planted")
+            count(*args)
 
-    monkeypatch.setattr(ledger, "_timed_count", sometimes)
+        monkeypatch.setattr(ledger, name, sometimes)
     assert play(watched) == play(plain)
     assert reporter._guard.errors.keys() == {"ledger"}
     report = reporter._accounts.report()

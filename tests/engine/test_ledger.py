@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine_hooks.core.accounts import TIMED_STEPS
+from engine_hooks.core.steps import TIMED_STEPS
 from tests.bed.scheduler import make_request, make_scheduler, step
 from tests.engine.accounting import LONG, Watched, fill
 

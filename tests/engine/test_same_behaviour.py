@@ -74,7 +74,7 @@ def play_watched(
     assert reporter._accounts.support.ok, reporter._accounts.support.reason
     play = Play(engine, workload, seed, busy_hooks(engine, reporter, seed))
     assert reporter._guard.errors == {}
-    assert reporter._steps >= len(play.steps)
+    assert reporter._steps.number >= len(play.steps)
     report = reporter._accounts.report()
     assert report is not None
     assert (report.held, report.orphaned, report.over_freed, report.exact) == (0, 0, 0, True)
