@@ -177,19 +177,27 @@ def without_jumps(values: Sequence[float], share: float, most: int = 3, beside: 
     before it.
 
     A jump: each of the ``beside`` values after it lies above each of as many before it, by more than these differ among
-    themselves. Noise makes none, and no slope does, whether it bends or not.
+    themselves. Noise makes none, and no slope does, whether it bends or not. It is as high as the middle values on
+    either side lie apart: by the nearest ones some of it would stay, and look like a slope.
     """
-    result = list(values)
+    left = list(values)
+    begins: list[int] = []
     for _ in range(most):
         jump, begin = 0.0, 0
-        for n in range(1, len(result)):
-            before, after = result[max(0, n - beside) : n], result[n : n + beside]
+        for n in range(1, len(left)):
+            before, after = left[max(0, n - beside) : n], left[n : n + beside]
             lowest, highest = min(after), max(before)
             gap = lowest - highest
             if gap > jump and gap > max(after) - lowest + highest - min(before):
                 jump, begin = gap, n
-        if not begin or jump < share * (max(result) - min(result)):
+        if not begin or jump < share * (max(left) - min(left)):
             break
+        left[begin:] = [value - jump for value in left[begin:]]
+        begins.append(begin)
+    result, edges = list(values), [0, *sorted(set(begins)), len(values)]
+    for last, begin, end in zip(edges, edges[1:], edges[2:], strict=False):
+        high = median(values[begin : min(end, begin + beside)])
+        jump = high - median(values[max(last, begin - beside) : begin])
         result[begin:] = [value - jump for value in result[begin:]]
     return result
 

@@ -44,6 +44,7 @@ WANDERS = 4.0  # times what is left beside the slope: a rise of less is chance
 EQUAL_SPREAD = 2.0
 STAYED = 0.5  # of what came
 MOST_STAYED = 3.0  # a rise that the slope does not make is a step
+NOISES = 5.0  # what is left of a rise beside its jumps must be so many times the noise
 JUMP = 0.45  # of the rise: what comes at once is a step, and what is left beside it has to be a leak
 
 SAID_SECONDS, STEPS_SAID_SECONDS = 540.0, 240.0  # for so long it must have said the same
@@ -197,6 +198,7 @@ class SlowTrack:
             and came >= self._least * whole
             and (self._exact or (not seen and stayed >= WANDERS * _wander(at, steady, whole_slope.value)))
             and (self._exact or not _levels_off(at, steady))
+            and (self._exact or _rises_on(at, low, steady, AGREE * whole_slope.value, stayed >= NOISES * noise(values)))
         )
         stairs = [] if seen else self._staircase(times, values, whole, at, low)
         rate = _climbs(stairs, span) if stairs and not leaks else whole_slope
@@ -276,6 +278,22 @@ def _slope(times: Sequence[float], values: Sequence[float]) -> Slope:
 def _levels_off(times: Sequence[float], values: Sequence[float]) -> bool:
     left = slows_to(times, values)
     return left is not None and left < SLOWS
+
+
+def _rises_on(times: Sequence[float], low: Sequence[float], steady: Sequence[float], least: float, sure: bool) -> bool:
+    """Return whether a rise is more than its jumps: what is left is ``sure`` to be no noise, and goes on after the last
+    of them by ``least`` a second, where that is long enough ago to be seen. True where nothing has jumped.
+
+    A rise begins where the floor last was low, by chance as well: over that and a jump noise alone may seem to rise.
+    """
+    taken = [before - after for before, after in zip(low, steady, strict=True)]
+    rounding = 1e-6 * (max(low) - min(low))
+    # The last floor is not over yet: it may have seen nothing but the top of what goes up and down.
+    last = max((n for n in range(1, len(taken) - 1) if taken[n] - taken[n - 1] > rounding), default=None)
+    if last is None:
+        return True
+    slope = _slope(times[last:], steady[last:])
+    return sure and (len(taken) - last < LEAST_FLOORS or (slope.low > 0 and slope.value >= least))
 
 
 def _was_there(times: Sequence[float], values: Sequence[float], low: Sequence[float], each: float) -> bool:

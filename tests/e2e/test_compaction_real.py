@@ -22,7 +22,7 @@ import pytest
 from tests.bed import processes
 from tests.bed.acting import PATIENCE_SECONDS, Node
 from tests.bed.agent import KVTIDE
-from tests.bed.engine import EngineServer
+from tests.bed.engine import SLOW_STEPS, EngineServer
 from tests.bed.greedy import PROMPTS, Tokens, prompts, quiet
 from tests.bed.load import LoadPlan, Tenant
 from tests.bed.orders import Orders
@@ -67,6 +67,7 @@ class Movable(Node):
             "KVTIDE_SOCKET": str(self.folder / "agent.sock"),
             "KVTIDE_LEVERS": "compact",
             "KVTIDE_TEST_HOLD_DIR": str(self.holds),
+            **SLOW_STEPS,  # requests hold blocks whenever something is ordered
         }
         return EngineServer(self.folder / "engine.log", num_blocks=BLOCKS, env=env)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.signals.slow import SlowTrack
@@ -173,6 +173,12 @@ def test_fourteen_days_stay_within_four_hundred_points_and_keep_floors() -> None
 
 
 @settings(max_examples=25, deadline=None)
+# Whose noise was low before the step where the rise was taken to begin, and high at its end.
+@example(0.11911088427272375, 3.276680462750386, 0.01157978098191172, 0.0, 113)
+@example(0.125, 3.0, 0.0078125, 0.0, 766)
+@example(0.25, 4.0, 0.0078125, 0.0, 54)
+@example(0.13206332037446794, 2.7660479548541463, 0.011112926331317566, 200.0, 2069)
+@example(0.12056625129629249, 3.6162971542858844, 0.011013737624549682, 600.0, 6032)
 @given(
     st.floats(0.10, 0.40),
     st.floats(0.4, 5.0),
