@@ -5,6 +5,7 @@ from __future__ import annotations
 from agent.plain import plain
 from agent.verdicts.base import Facts, Finding
 from agent.verdicts.harm import harm_of
+from agent.verdicts.offline import grow_back_first
 
 HALVED = 0.5  # of the usual hit ratio
 FULL_ENOUGH = 0.85
@@ -36,6 +37,7 @@ class EvictionStorm:
         if lost is None and signals.preempted_per_minute == 0:
             lost = signals.rebuild_ratio  # nothing else can have lost it
         evidence: dict[str, float] = {}
+        remedy = grow_back_first(facts) + REMEDY
         if signals.prefix_hit_ratio is not None:
             evidence["prefix_hit_ratio"] = signals.prefix_hit_ratio
         if lost is not None:
@@ -45,7 +47,7 @@ class EvictionStorm:
             evidence["rebuild_evicted_ratio"] = lost
             page = lost >= policy.serving.rebuild_page_ratio and policy.profile == "textbook"
             sentence = f"Cached prefixes are evicted before they are used again: {lost:.0%} of all prompt work is done"
-            return Finding(f"{sentence} again for that.{_who(facts)}", REMEDY, evidence, "page" if page else "warn")
+            return Finding(f"{sentence} again for that.{_who(facts)}", remedy, evidence, "page" if page else "warn")
         times, hits = signals.prefix_hit_times, signals.prefix_hit_ratio
         if times is None or hits is None or times > HALVED or (signals.use_ratio or 0.0) < FULL_ENOUGH:
             return None
@@ -56,7 +58,7 @@ class EvictionStorm:
         return Finding(
             f"{sentence} with the pool nearly full: cached prefixes are pushed out. {harm.words[:1].upper()}"
             f"{harm.words[1:]}.{_who(facts)}",
-            REMEDY,
+            remedy,
             evidence | harm.evidence | {"prefix_hit_times": times},
             "warn",
         )

@@ -9,6 +9,7 @@ from agent.units import human_seconds
 from agent.verdicts import raw_pressure
 from agent.verdicts.base import TIERS, Facts, Finding
 from agent.verdicts.harm import brief, fp8_factor, harm_of, waits_for_memory
+from agent.verdicts.offline import grow_back_first
 
 SOON_SECONDS = 60.0
 QUEUE_SECONDS = 5.0
@@ -152,7 +153,7 @@ def remedy(facts: Facts) -> str:
     pool = facts.pool
     if pool is None or not pool.capacity:
         return f"{LOAD}; {ENDS} Resetting the prefix cache gains nothing: cached blocks that are idle count as free."
-    parts = []
+    parts = [first.strip()] if (first := grow_back_first(facts)) else []
     if (pool.orphaned or 0) >= WORTH_NAMING * pool.capacity:
         blocks = there_are(pool.orphaned or 0, "block")
         parts.append(
