@@ -14,7 +14,7 @@ import pytest
 
 from agent.sources.scrape.targets import SETTLE_SECONDS
 from tests.bed.agent import PATIENCE_SECONDS, AgentProcess
-from tests.bed.engine import EngineServer
+from tests.bed.engine import SLOW_STEPS, EngineServer
 from tests.bed.load import LoadPlan, Tenant, run_load
 from tests.e2e.conftest import Rig
 
@@ -88,7 +88,8 @@ def until_waiting(engine: EngineServer, waiting: int) -> None:
 
 
 async def test_a_busy_engine_is_attached_to_without_a_restart(place: Path) -> None:
-    log, disabled = place / "engine.log", {"KVTIDE_DISABLE": "1"}
+    # Slow steps: a request lasts longer than a look at it.
+    log, disabled = place / "engine.log", {"KVTIDE_DISABLE": "1", **SLOW_STEPS}
     with EngineServer(log, num_blocks=BLOCKS, block_size=BLOCK_TOKENS, max_num_seqs=SEATS, env=disabled) as engine:
         await asyncio.to_thread(engine.wait_ready)
         pids = engine.pids()
