@@ -137,6 +137,15 @@ class EngineServer:
         """Return the last lines of the server's log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
+    def log_cause(self, lines: int = LOG_TAIL_LINES) -> str:
+        """Return so many lines of the log from its first traceback on; its last lines where there is none.
+
+        An engine that dies leaves a traceback for each of its requests behind the one that matters.
+        """
+        text = self.log.read_text(errors="replace").splitlines()
+        first = next((number for number, line in enumerate(text) if "Traceback" in line), None)
+        return self.log_tail(lines) if first is None else "\n".join(text[max(0, first - 1) : first + lines])
+
     def kill(self) -> None:
         """End all of the server's processes with SIGKILL, as an OOM kill of the whole container would."""
         known = self.pids()

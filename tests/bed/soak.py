@@ -130,10 +130,10 @@ class Watched(Node):
         return [self.engine] if self.twin is None else [self.engine, self.twin]
 
     def cores(self) -> list[int]:
-        """Return their cores; raises ``RuntimeError`` with the end of its log where one has ended."""
+        """Return their cores; raises ``RuntimeError`` with the cause, by its log, where one has ended."""
         for engine in self.engines():
             if not engine.core_pids():
-                raise RuntimeError(f"an engine has ended; {engine.log}:\n{engine.log_tail()}")
+                raise RuntimeError(f"an engine has ended; {engine.log}:\n{engine.log_cause()}")
         return [engine.core_pid() for engine in self.engines()]
 
     def close(self) -> None:
