@@ -69,6 +69,10 @@ class Book:
         """Return all that is remembered, oldest first."""
         return tuple(self.actions.values())
 
+    def now(self, action: Action) -> Action:
+        """Return an action as it is now: while an answer was waited for, it may have been measured."""
+        return self.actions.get(action.id, action)
+
     async def intend(self, action: Action, seconds: float) -> None:
         """Write the intent; when this returns it is on the disk. Raises :class:`JournalError`."""
         await self.journal.intend(action, seconds)

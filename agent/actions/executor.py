@@ -115,6 +115,7 @@ class Executor:
         outcomes = await self._ask("amend", action, lease_of=base.id)
         action = replace(action, outcomes=outcomes)
         if all(each.code == "done" for each in outcomes):
+            base = self._book.now(base)
             changed = replace(base, plan=replace(base.plan, arguments=action.plan.arguments))
             if action.by != MINE:  # it is the person's from now on, who says for how long, too
                 plan = replace(changed.plan, undo=action.plan.undo)
@@ -136,8 +137,9 @@ class Executor:
 
     async def undo(self, action: Action, reason: str, ending: Phase = "undone") -> Action:
         """Take back what is in force; what can't be reached ends by its lease. ``ending``: what is said of it then."""
-        action = self._book.set(action, "undoing", reason)
+        action = self._book.set(self._book.now(action), "undoing", reason)
         outcomes = await self._undo_at(action.id, action.plan.lever, action.plan.targets)
+        action = self._book.now(action)
         # One that is not here now may come back with it; where it is known to be gone, its end was that of the action.
         ended = ENDED | {NOT_HERE} if ending == "lost" else ENDED
         left = [each for each in outcomes if each.code not in ended]
@@ -150,7 +152,7 @@ class Executor:
         plan = action.plan
         also = replace(action, plan=replace(plan, targets=newcomers))
         outcomes = await self._ask("apply", also)
-        action = replace(action, plan=replace(plan, targets=(*plan.targets, *newcomers)))
+        action = replace(self._book.now(action), plan=replace(plan, targets=(*plan.targets, *newcomers)))
         if all(each.code == "done" for each in outcomes):
             return self._book.set(action, reason=f"{len(newcomers)} of its processes came later, and do it too")
         return await self.undo(action, f"a process that came later does not do it: {_told(outcomes)}")
@@ -160,7 +162,7 @@ class Executor:
         milder = replace(action, plan=replace(action.plan, arguments=arguments))
         outcomes = await self._ask("amend", milder, lease_of=action.id)
         if all(each.code == "done" for each in outcomes):
-            return self._book.set(milder, reason=reason)
+            return self._book.set(replace(self._book.now(action), plan=milder.plan), reason=reason)
         return await self.undo(action, f"{reason}; {_told(outcomes)}")
 
     async def _ask(self, op: Op, action: Action, lease_of: str = "") -> tuple[Outcome, ...]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from agent.actions.executor import new_action
 from agent.actions.persons import OrderError, Persons
+from agent.actions.types import Expectation, Outcome
 from agent.policy.types import Policy
 from agent.signals.types import NodeSignals, TenantSignals
 from engine_hooks.levers.orders import LeverRow
@@ -154,3 +158,38 @@ async def test_an_answer_that_was_lost_does_not_do_it_twice(make_rig: MakeRig) -
             seconds=5.0,
         )
     assert rig.processes[0].levers["watermark"].calls["apply"] == 1
+
+
+@pytest.mark.parametrize("done", ["extend", "loosen", "undo", "change"])
+async def test_what_is_measured_while_an_answer_is_waited_for_stays(make_rig: MakeRig, done: str) -> None:
+    rig = await make_rig(levers={})
+    for name in ("f1", "f2"):
+        await rig.add(instance=name, role="frontend", levers={"admission": rules()})
+    await rig.look()
+    first = () if done == "extend" else ("f2",)
+    expected = Expectation(signal="use_ratio", direction="down", amount=0.1, seconds=60.0)
+    wanted = plan(lever="admission", targets=("f1", *first), arguments={"shed": True}, expected=expected)
+    action = await rig.actions.executor.run(new_action(wanted, "enforce", rig.unix, 0.5))
+    assert action is not None
+    assert (action.phase, action.verified) == ("in_force", "not_yet")
+    ask = rig.actions.orders.ask
+
+    async def measured_meanwhile(*args: Any, **named: Any) -> tuple[Outcome, ...]:
+        outcomes = await ask(*args, **named)
+        rig.actions.book.set(replace(rig.actions.book.now(action), verified="helped", after=0.25))
+        return outcomes
+
+    rig.actions.orders.ask = measured_meanwhile  # type: ignore[method-assign]
+    executor, other = rig.actions.executor, {"quotas": {"acme": 1}}
+    change = new_action(replace(wanted, arguments=other, amends=action.id), "enforce", rig.unix, None)
+    await {
+        "extend": lambda: executor.extend(action, ("f2",)),
+        "loosen": lambda: executor.loosen(action, other, "calm"),
+        "undo": lambda: executor.undo(action, "enough"),
+        "change": lambda: executor.run(change),
+    }[done]()
+    found = rig.actions.book.now(action)
+    assert (found.verified, found.after) == ("helped", 0.25)
+    assert found.plan.targets == ("f1", "f2")
+    assert found.phase == ("undone" if done == "undo" else "in_force")
+    assert found.plan.arguments == (other if done in ("loosen", "change") else {"shed": True})
