@@ -6,7 +6,9 @@ Standard library only: tests use it from both environments.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,6 +40,8 @@ ENVIRONMENT = {
     # One thread computes: two wait for each other some hundred times a step, and where others want the cores each wait
     # is a turn of the kernel's. With three busy processes a core a load that takes 20 s takes more than 300 s by two.
     "OMP_NUM_THREADS": "1",
+    # What torch has compiled once; beside that each server has a folder for what vLLM never removes: see EngineServer.
+    "TORCHINDUCTOR_CACHE_DIR": str(ROOT / "build" / "torchinductor"),
 }
 # For an engine whose requests must outlast what is done beside them (tests/bed/leak_plugin/kvtide_test_slow.py).
 SLOW_STEPS = {"KVTIDE_TEST_STEP_SECONDS": "0.01"}
@@ -54,7 +58,8 @@ class EngineServer:
 
     ``num_blocks`` is the size of the KV pool in blocks (default: all of 1 GiB); ``block_size`` is in tokens and must
     be a multiple of 32 on the CPU, and ``num_blocks * block_size`` at least ``max_model_len``. The environment's own
-    ``KVTIDE_*`` and ``VLLM_*`` settings do not reach the server; ``env`` does.
+    ``KVTIDE_*`` and ``VLLM_*`` settings do not reach the server; ``env`` does. Sockets and the like are in a folder of
+    its own: vLLM leaves them there, killed or not.
     """
 
     def __init__(
@@ -78,10 +83,11 @@ class EngineServer:
         if max_num_seqs is not None:
             command += ["--max-num-seqs", str(max_num_seqs)]
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._scratch = tempfile.mkdtemp(prefix="kvtide-")  # short: paths of sockets have 107 characters
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 [*command, *args],
-                env=_environment(env or {}),
+                env=_environment({"TMPDIR": self._scratch, **(env or {})}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -151,8 +157,7 @@ class EngineServer:
         known = self.pids()
         left = shared_memory.mapped(known)
         processes.kill_session(self.pid, known)
-        self._process.wait()
-        shared_memory.remove(left)
+        self._cleared(left)
 
     def stop(self, timeout: float = 15.0) -> None:
         """End the server in order, by SIGTERM; what is left after ``timeout`` seconds is killed."""
@@ -167,8 +172,12 @@ class EngineServer:
                 time.sleep(POLL_SECONDS)
         # Without its API server a core runs on for ever: nothing to wait for.
         processes.kill_session(self.pid, known)
+        self._cleared(left)
+
+    def _cleared(self, left: set[Path]) -> None:
         self._process.wait()
         shared_memory.remove(left)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
