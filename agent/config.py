@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from agent.addresses import absolute_path, listen_address, parse_listen
 from agent.balancer.config import BalancerConfig
@@ -27,6 +27,18 @@ def _socket_path(path: Path) -> Path:
     return absolute_path(path)
 
 
+def _octal(value: object) -> object:
+    """Take permissions: a number of YAML's, which reads 0660 as octal, or octal digits as text."""
+    if isinstance(value, str):
+        try:
+            value = int(value, 8)
+        except ValueError:
+            raise ValueError("must be octal digits, such as 0660") from None
+    if isinstance(value, int) and not 0 <= value <= 0o777:
+        raise ValueError(f"is 0{value:o} in octal; 0 to 0777 are allowed, such as 0660")
+    return value
+
+
 class LinkConfig(Section):
     """The link to the engines of this node."""
 
@@ -36,7 +48,7 @@ class LinkConfig(Section):
     key_file: Annotated[Path, AfterValidator(absolute_path)] | None = Field(
         None, description=f"key shared with the engines, made when missing; default: {KEY_NAME} beside the socket"
     )
-    mode: int = Field(0o660, ge=0, le=0o777, description="permissions of the socket")
+    mode: Annotated[int, BeforeValidator(_octal)] = Field(0o660, description="permissions of the socket, in octal")
     group: str | None = Field(None, description="group of the socket and of the key file; its members may connect")
     control_group: str | None = Field(
         None, description="group of the control socket; its members may order: [actions](actions.md); default: our own"

@@ -116,7 +116,7 @@ def _one_line(model: type[Settings], where: str, error: pydantic.ValidationError
     problems = error.errors()
     for problem in problems[:MOST_PROBLEMS]:
         key = _short(".".join(str(part) for part in problem["loc"]))
-        source = "option" if key in options else where
+        source = "command line or environment" if key in options else where
         if problem["type"] == "extra_forbidden":
             allowed = ", ".join(_known_keys(model, problem["loc"][:-1]))
             parts.append(f"{source}: unknown key {key}; allowed here: {allowed}")

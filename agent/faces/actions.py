@@ -13,6 +13,7 @@ from rich.text import Text
 
 from agent.actions.journal_file import Refused, Step
 from agent.actions.types import Action, ActionsState
+from agent.faces.effect import VERIFIED, came_of
 from agent.faces.lines import BAD
 from agent.plain import plain
 from agent.state import AgentState
@@ -20,7 +21,6 @@ from agent.units import human_seconds
 
 MOST_IN_STATUS = 5
 _STYLES = {"in_force": "bold", "failed": BAD, "lost": BAD}
-VERIFIED = {"helped": "helped", "did_not": "did not help", "not_yet": "being measured", "unknown": ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +132,10 @@ def _table(actions: Sequence[Action]) -> Table:
     for name in ("id", "at", "lever", "on", "for", "state", "effect"):
         table.add_column(name, overflow="fold")
     for each in actions:
-        helped = VERIFIED[each.verified] if each.phase in ("in_force", "done", "undone", "expired") else ""
         phase = Text(_words(each.phase), style=_STYLES.get(each.phase, ""))
         about = f"{each.plan.kind}" if each.by == "agent" else f"{each.by} (a person)"
         row = (each.id, _time(each.at), each.plan.lever, str(each.plan.subject), about)
-        table.add_row(*(Text(plain(cell)) for cell in row), phase, Text(plain(helped or each.reason)))
+        table.add_row(*(Text(plain(cell)) for cell in row), phase, Text(plain(came_of(each) or each.reason)))
     return table
 
 
@@ -151,7 +150,7 @@ def _expected(action: Action) -> Iterator[str]:
     want = f"{expected.signal} {expected.direction} by {expected.amount:.4g} within {human_seconds(expected.seconds)}"
     was = "not known" if action.before is None else f"{action.before:.4g}"
     now = "" if action.after is None else f", then {action.after:.4g}"
-    yield f"expected: {want}; it was {was}{now}: {VERIFIED[action.verified] or 'not known'}"
+    yield f"expected: {want}; it was {was}{now}: {VERIFIED[action.verified]}"
 
 
 def _numbers(values: object) -> str:

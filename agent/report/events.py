@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.faces.actions import VERIFIED
+from agent.faces.effect import came_of
 from agent.report.incident import Incident
 
 MOST_EVENTS = 400
@@ -54,7 +54,7 @@ def _actions(incident: Incident) -> Iterator[Event]:
         yield Event(action.at, "action", f"{who} {what} {plan.lever} on {plan.subject} for {plan.kind or 'a person'}")
         if action.phase in ("intent", "sent", "would"):
             continue
-        came = VERIFIED[action.verified]
+        came = came_of(action)
         reason = f": {action.reason}" if action.reason else ""
         text = (
             f"{plan.lever} on {plan.subject} is {action.phase.replace('_', ' ')}{f', {came}' if came else ''}{reason}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.actions.types import Action
-from agent.faces.actions import VERIFIED
+from agent.faces.effect import came_of
 from agent.plain import plain
 from agent.replay.lives import Life
 from agent.report.document import Block, Box, Document, Heading, Items, Lead, Picture, Quiet, Table
@@ -120,9 +120,7 @@ def _action(place: int, action: Action) -> tuple[str, ...]:
     change = ""
     if plan.expected is not None and action.before is not None and action.after is not None:
         change = f"{plan.expected.signal.replace('_', ' ')} {action.before:.4g} to {action.after:.4g}"
-    came = ", ".join(
-        part for part in (action.phase.replace("_", " "), VERIFIED[action.verified], action.reason) if part
-    )
+    came = ", ".join(part for part in (action.phase.replace("_", " "), came_of(action), action.reason) if part)
     who = "kvtide" if action.by == "agent" else action.by
     return str(place), clock(action.at), who, plan.lever, str(plan.subject), plan.sentence, came, change
 

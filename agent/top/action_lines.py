@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.actions.types import Action, ActionsState
+from agent.faces.effect import VERIFIED, came_of
 from agent.top.text import Cell, Column, Line, line, paragraph, table
 from agent.top.verdict_lines import clock
 from agent.units import human_seconds
 
-VERIFIED = {"helped": "helped", "did_not": "did not help", "not_yet": "being measured", "unknown": "effect not known"}
-_ENDED = ("in_force", "done", "undone", "expired")
 _STYLES = {"in_force": "bold", "failed": "bad", "lost": "bad", "refused": "yellow"}
 COLUMNS = (
     Column("at", 8),
@@ -49,10 +48,9 @@ def feed_of(actions: ActionsState, cells: int, most: int) -> list[Line]:
 
 def row_of(action: Action) -> list[Cell]:
     """Return an action's cells under :data:`COLUMNS`."""
-    helped = VERIFIED[action.verified] if action.phase in _ENDED else ""
     phase = action.phase.replace("_", " ")
     who = action.plan.kind if action.by == "agent" else f"{action.by} (a person)"
-    effect = "; ".join(filter(None, (helped, action.reason)))
+    effect = "; ".join(filter(None, (came_of(action), action.reason)))
     return [
         clock(action.at),
         action.plan.lever,

@@ -99,7 +99,9 @@ def test_an_empty_file_is_fine(tmp_path: Path, text: str) -> None:
         ('"a\\nb": 1', "unknown key a b; allowed here: link, "),
         ("gone_after_periods: 0", "gone_after_periods: 0: Input should be greater than or equal to 1"),
         ("gone_after_periods: soon", "gone_after_periods: 'soon': Input should be a valid number"),
-        ("link: {mode: 01000}", "link.mode: 512: Input should be less than or equal to 511"),
+        ("link: {mode: 01000}", "link.mode: 512: is 01000 in octal; 0 to 0777 are allowed, such as 0660"),
+        ("link: {mode: 0999}", "link.mode: '0999': must be octal digits, such as 0660"),
+        ("link: {mode: 660}", "link.mode: 660: is 01224 in octal; 0 to 0777 are allowed, such as 0660"),
         ("link: {socket: rel/s}", "link.socket: 'rel/s': must be an absolute path"),
         ('link: {socket: "/a\\0b"}', "link.socket: '/a\\x00b': must not contain a zero byte"),
         ("link: {allow_uids: [root]}", "link.allow_uids.0: 'root': Input should be a valid integer"),
@@ -157,7 +159,7 @@ def test_an_option_for_a_section_that_is_no_section(tmp_path: Path) -> None:
 def test_a_socket_path_of_107_bytes_is_the_longest() -> None:
     longest = "/" + "a" * 106
     assert load(None, {"link.socket": longest}).link.socket == Path(longest)
-    expected = f"option: link.socket: {longest + 'a'!r}: the path has 108 bytes, 107 are allowed; choose a shorter one"
+    expected = f"command line or environment: link.socket: {longest + 'a'!r}: the path has 108 bytes, 107 are allowed; choose a shorter one"
     assert refusal(None, link__socket=longest + "a") == expected
     assert "has 109 bytes" in refusal(None, link__socket="/" + "ä" * 54)
 
@@ -177,10 +179,17 @@ def test_listen(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["127.0.0.1:70000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:-1", "127.0.0.1:http", ""])
 def test_listen_needs_a_port(text: str) -> None:
-    start = f"option: http.listen: {text!r}: must be HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:9477"
+    start = f"command line or environment: http.listen: {text!r}: must be HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:9477"
     assert refusal(None, http__listen=text).startswith(start)
 
 
 @pytest.mark.parametrize("host", ["node.example", "256.0.0.1", "", "[::g]"])
 def test_listen_needs_an_address(host: str) -> None:
     assert "does not appear to be an IPv4 or IPv6 address" in refusal(None, http__listen=f"{host}:80")
+
+
+@pytest.mark.parametrize("text", ["0640", '"0640"', "0o640", "416"])
+def test_permissions_are_octal_as_text_and_by_yaml(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text(f"link: {{mode: {text}}}")
+    assert load(file, {}).link.mode == 0o640
