@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from tests.engine.compaction.law import check_law
 from tests.engine.levers.remembering import Play, RememberingExecutor
 
 BLOCK_BYTES = 32_768
+IN_FLIGHT = pytest.mark.parametrize("in_flight", [False, True], ids=["one step at a time", "steps in flight"])
 
 
 class MovableExecutor(RememberingExecutor):
@@ -113,3 +117,17 @@ class Moving(Play):
                 self.reporter.on_wake()
                 self.check()
         raise AssertionError(f"{self.counts.state}: {self.counts.reason}")
+
+
+MakeMoving = Callable[..., Moving]
+
+
+def busy(game: Moving, requests: int = 6, tokens: int = 60) -> None:
+    """Requests that run, two of three with a prefix in common, at both ends of the pool."""
+    queue = game.pool.free_block_queue
+    free = queue.popleft_n(queue.num_free_blocks)
+    random.Random(5).shuffle(free)
+    queue.append_n(free)
+    for number in range(requests):
+        game.add(70 + 7 * number, tokens, shared=64 if number % 3 else 0)
+        game.step(2)
