@@ -11,6 +11,8 @@ from agent.addresses import parse_listen
 from agent.config import AgentConfig, load
 from agent.errors import ConfigError, KvtideError
 
+GIVEN = "command line or environment"
+
 
 @pytest.fixture(autouse=True)
 def _no_default_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +161,7 @@ def test_an_option_for_a_section_that_is_no_section(tmp_path: Path) -> None:
 def test_a_socket_path_of_107_bytes_is_the_longest() -> None:
     longest = "/" + "a" * 106
     assert load(None, {"link.socket": longest}).link.socket == Path(longest)
-    expected = f"command line or environment: link.socket: {longest + 'a'!r}: the path has 108 bytes, 107 are allowed; choose a shorter one"
+    expected = f"{GIVEN}: link.socket: {longest + 'a'!r}: the path has 108 bytes, 107 are allowed; choose a shorter one"
     assert refusal(None, link__socket=longest + "a") == expected
     assert "has 109 bytes" in refusal(None, link__socket="/" + "ä" * 54)
 
@@ -179,7 +181,7 @@ def test_listen(text: str, address: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["127.0.0.1:70000", "127.0.0.1", "127.0.0.1:", "127.0.0.1:-1", "127.0.0.1:http", ""])
 def test_listen_needs_a_port(text: str) -> None:
-    start = f"command line or environment: http.listen: {text!r}: must be HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:9477"
+    start = f"{GIVEN}: http.listen: {text!r}: must be HOST:PORT with a port of 0 to 65535, such as 127.0.0.1:9477"
     assert refusal(None, http__listen=text).startswith(start)
 
 

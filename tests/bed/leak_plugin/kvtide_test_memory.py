@@ -8,14 +8,16 @@ engine down, so nothing that it does is to be timed.
 
 from __future__ import annotations
 
+import functools
 import gc
+import importlib
 import json
 import os
 import sys
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +25,40 @@ VARIABLE = "KVTIDE_TEST_MEMORY_DIR"
 EVERY_SECONDS = 20.0
 PART = "/engine_hooks/"
 OURS = tracemalloc.Filter(True, f"*{PART}*")
-# By class of engine_hooks: the attributes that are books.
-BOOKS = {"Endings": ("by_request", "caught"), "EvictedHashes": ("_young", "_old"), "SessionBook": ("_idle",)}
+# What has books: the attributes that are.
+BOOKS = {
+    ("engine_hooks.core.endings", "Endings"): ("by_request", "caught"),
+    ("engine_hooks.core.rebuild", "EvictedHashes"): ("_young", "_old"),
+    ("engine_hooks.core.sessions", "SessionBook"): ("_idle",),
+}
+OWNERS: list[tuple[Any, tuple[str, ...]]] = []  # of this process, with the names of their books
+
+
+def note_owners() -> None:
+    """From now on remember who has books.
+
+    They are not looked for by ``gc.get_objects``: that returns tuples, too, which another thread is still making, and
+    as long as it has them, that thread gets a SystemError. It was the end of an engine.
+    """
+    for (module, name), attributes in BOOKS.items():
+        kind = getattr(importlib.import_module(module), name)
+        kind.__init__ = _noting(kind.__init__, attributes)
+
+
+def _noting(original: Callable[..., None], attributes: tuple[str, ...]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        OWNERS.append((self, attributes))
+
+    return init
 
 
 def books() -> Iterator[Any]:
     """Yield the books of this process."""
-    for each in gc.get_objects():
-        kind = type(each)
-        if kind.__name__ in BOOKS and kind.__module__.startswith("engine_hooks."):
-            for name in BOOKS[kind.__name__]:
-                yield getattr(each, name)
+    for owner, attributes in OWNERS:
+        for name in attributes:
+            yield getattr(owner, name)
 
 
 def held_in(roots: Iterator[Any]) -> int:
@@ -85,5 +110,6 @@ def register() -> None:
     directory = os.environ.get(VARIABLE)
     if not directory:
         return
+    note_owners()
     _start(Path(directory))
     os.register_at_fork(after_in_child=lambda: _start(Path(directory)))
