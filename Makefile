@@ -111,7 +111,7 @@ chaos: setup ## Pull levers at random on a real engine for ten minutes, shrink a
 	$(AGENT)/bin/python -m tests.bed.faults $(CHAOS_ARGS) || failed=1; \
 	exit $$failed
 
-soak: setup ## Serve for half an hour while all that comes and goes does so ten times as often: nothing may grow
+soak: setup ## Serve for an hour, half of it warm-up, while all that comes and goes does so ten times as often: nothing may grow
 	@$(AGENT)/bin/python -m tests.bed.soak $(SOAK_ARGS)
 
 compat: setup ## Run the hook tests on every vLLM of constraints/compat.txt, write docs/compatibility.md (2.5 GB to fetch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Generic, TypeVar
 
@@ -16,7 +17,7 @@ class Kept(Generic[T]):
 
     def __init__(self, every: float, seconds: float) -> None:
         self._every = every
-        self._kept: deque[tuple[float, T]] = deque(maxlen=int(seconds / every) + 2)
+        self._kept: deque[tuple[float, T]] = deque(maxlen=math.ceil(seconds / every) + 1)
 
     def __len__(self) -> int:
         return len(self._kept)

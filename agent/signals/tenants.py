@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from statistics import median
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from agent.estimators import pair_slopes
 from agent.signals.baseline import Learning
 from agent.signals.counters import MINUTE, Kept, came, per_minute
@@ -39,6 +41,7 @@ class TenantsTracker:
         self._learning = learning
         self._minute: Kept[dict[str, _Counts]] = Kept(EVERY_SECONDS, MINUTE)
         self._sessions: Kept[dict[str, Histogram]] = Kept(SESSION_SECONDS / 6, SESSION_SECONDS)
+        self._bounds: tuple[float, ...] = ()
         self._instance: str | None = None
         self._growing: dict[str, float | None] = {}
         self._look, self._learns = Due(LOOK_SECONDS, zlib.crc32(engine.encode()) % LOOK_SECONDS), Due(MINUTE)
@@ -64,9 +67,9 @@ class TenantsTracker:
         whole = reading.capacity
         if self._minute.add(now, {row.tenant: _counts(row, whole) for row in rows}):
             self._growing = dict(self._slopes(row.tenant for row in rows))
-            self._sessions.add(
-                now, {row.tenant: row.session_lifetime_seconds for row in rows if row.session_lifetime_seconds}
-            )
+            if self._sessions.due(now):
+                lives = {row.tenant: row.session_lifetime_seconds for row in rows if row.session_lifetime_seconds}
+                self._sessions.add(now, {tenant: self._slim(each) for tenant, each in lives.items()})
         ago, sessions = self._minute.ago(now, MINUTE), self._sessions.ago(now, SESSION_SECONDS)
         seconds, before = ago if ago is not None else (0.0, {})
         earlier = sessions[1] if sessions is not None else {}
@@ -104,6 +107,12 @@ class TenantsTracker:
             session_median_seconds=session,
             session_times=learning.times(f"session/{name}", session, LEAST_SESSION_SECONDS),
         )
+
+    def _slim(self, histogram: Histogram) -> Histogram:
+        """Return it with the bounds that all of them have, once: each comes with its own, which are most of it."""
+        if histogram.bounds != self._bounds:
+            self._bounds = histogram.bounds
+        return replace(histogram, bounds=self._bounds)
 
     def _slopes(self, tenants: Iterator[str]) -> Iterator[tuple[str, float | None]]:
         kept = self._minute.values()

@@ -4,8 +4,9 @@
 third of them cut. Meanwhile the agent is asked for its pages and its state ten times as often as is usual, engines
 beside the real one come and go twice a second, the policy is loaded again every three seconds, and levers are pulled
 and let go.
-Half of the time is warm-up: over a quarter of an hour the agent's signals fill what they keep. Then every two seconds
-it is looked at what the agent and the engine's processes hold. At the end the agent is killed and started again and
+Before that half hour there is another, the warm-up: so long the agent's signals fill what they keep (what is usual for
+each tenant, half an hour of its sessions). Then every two seconds it is looked at what the agent and the engine's
+processes hold. At the end the agent is killed and started again and
 again. It ends with 1 when something has grown.
 
 ``--twin``: what the hooks hold is not traced, for tracing takes memory, too. Instead an engine without hooks has the
@@ -41,7 +42,7 @@ from tests.bed.trend import Trend, trend
 BLOCKS = 300
 MIB = 1 << 20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-WARM_UP = 0.5  # of the time
+WARM_UP_MINUTES = 31.0
 LOOK_SECONDS, SETTLE_SECONDS = 2.0, 5.0
 PATIENCE_SECONDS = 60.0  # for an answer: what is measured is memory, and the machine may have much else to do
 # Fewer than an engine may name at once (agent/names.py): of more, one a minute would be told by name, up to 256, and
@@ -216,12 +217,12 @@ def plan(seconds: float) -> LoadPlan:
     return LoadPlan(requests=10**9, seconds=seconds + 600, concurrency=16, tenants=tenants, seed=1)
 
 
-def soak(node: Watched, seconds: float) -> tuple[Seen, list[Often], Passing]:
-    """Play for so long; return what was seen and what was done."""
+def soak(node: Watched, warm_up: float, seconds: float) -> tuple[Seen, list[Often], Passing]:
+    """Play for so long, and before that for the seconds of ``warm_up``; return what was seen and what was done."""
     seen = Seen()
     with node.acting("kept", POLICY) as agent, ExitStack() as stack:
         control = ControlClient(agent.socket)
-        loads = [stack.enter_context(sending(engine.url, plan(seconds))) for engine in node.engines()]
+        loads = [stack.enter_context(sending(engine.url, plan(warm_up + seconds))) for engine in node.engines()]
         busy = [
             Often("pages", 0.1, lambda: agent.get("/metrics")),
             Often("details", 1.0, lambda: agent.get("/metrics/detail")),
@@ -233,8 +234,8 @@ def soak(node: Watched, seconds: float) -> tuple[Seen, list[Often], Passing]:
             stack.enter_context(each)
         passing = stack.enter_context(Passing(agent.socket))
         began = time.monotonic()
-        time.sleep(seconds * WARM_UP)
-        while time.monotonic() - began < seconds:
+        time.sleep(warm_up)
+        while time.monotonic() - began < warm_up + seconds:
             look(seen, agent, node)
             time.sleep(LOOK_SECONDS)
         for name, load in zip(("engine", "twin"), loads, strict=False):
@@ -290,7 +291,8 @@ def judged(seen: Seen, restarts_kib: float | None) -> list[str]:
 def main() -> int:
     """Play, tell what has grown, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bed.soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long, warm-up included")
+    parser.add_argument("--minutes", type=float, default=30.0, help="how long it is looked at")
+    parser.add_argument("--warm-up", type=float, default=WARM_UP_MINUTES, help="minutes before that")
     parser.add_argument("--twin", action="store_true", help="nothing is traced; an engine without hooks is beside it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kvtide-") as name:
@@ -303,7 +305,7 @@ def main() -> int:
             try:
                 for engine in node.engines():
                     engine.wait_ready(600.0)
-                seen, busy, passing = soak(node, options.minutes * 60)
+                seen, busy, passing = soak(node, options.warm_up * 60, options.minutes * 60)
                 over = None if memory is None else restarts(node, memory)
             finally:
                 node.close()
