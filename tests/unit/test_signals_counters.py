@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.signals.baseline import Learning
@@ -17,12 +17,13 @@ from tests.unit.details import make_detail, make_histogram, make_tenant
 READING = Reading(engine="m", instance="i", hooked=True, capacity=1000)
 
 
-@given(st.floats(1.0, 60.0), st.floats(1.0, 8.0), st.lists(st.floats(0.0, 90.0), min_size=1, max_size=60))
+@given(st.floats(1.0, 60.0), st.floats(1.0, 8.0), st.lists(st.floats(0.25, 1.5), min_size=1, max_size=60))
+@example(10.0, 6.0, [1.0] * 20)
 def test_as_much_is_kept_as_is_asked_for(every: float, times: float, apart: list[float]) -> None:
     seconds = every * times
     kept: Kept[int] = Kept(every, seconds)
     added: list[tuple[float, int]] = []
-    for number, now in enumerate(accumulate(apart)):
+    for number, now in enumerate(accumulate(every * each for each in apart)):
         if kept.add(now, number):
             added.append((now, number))
         found = next(((now - at, value) for at, value in added if now - at <= seconds + 1e-6), None)
