@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from engine_hooks.core.how_ended import (
     ABORTED_ENGINE,
@@ -33,8 +34,7 @@ PREEMPTED, RUNNING, UNKNOWN = "preempted", "running", "unknown"
 ENDINGS = (FINISHED, ABORTED_FRONT_END, STOP_OR_ABORT, ABORTED_ENGINE, PREEMPTED, CONNECTOR_FAILURE, ERROR)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True, gc=False):
     """The end of a request, or of one of its runs: whose it was, ``how`` (one of :data:`ENDINGS`), when (monotonic).
 
     ``request``: its id as the scheduler knows it, which is not for people; of a very long one what :func:`key_of` makes

@@ -26,6 +26,7 @@ from engine_hooks.guard import Guard
 _ref_cnt = attrgetter("ref_cnt")
 _block_id = attrgetter("block_id")
 _is_null = attrgetter("is_null")
+_SEQUENCES = (list, tuple)
 
 
 def _first_parameter(function: Callable[..., Any]) -> str:
@@ -52,6 +53,7 @@ class ReferenceLedger:
         self._guard = guard
         self._nulls = view.may_hold_nulls
         self._several = view.several
+        self._all_ours = not self._nulls and not self._several
         self._pool = view.pool
         self._free = view.pool.get_num_free_blocks
         self._plain = view.pool.get_new_blocks
@@ -175,7 +177,7 @@ class ReferenceLedger:
 
     def _ours(self, blocks: Sequence[Any]) -> Sequence[Block]:
         """The blocks of this pool among ``blocks``, the null block aside."""
-        if blocks and isinstance(blocks[0], list | tuple):  # touch() took one list per group up to 0.13
+        if blocks and isinstance(blocks[0], _SEQUENCES):  # touch() took one list per group up to 0.13
             blocks = [block for group in blocks for block in group]
         if self._several:
             blocks = [block for block in blocks if block.pool is self._pool]  # vLLM hands the others on
@@ -191,7 +193,7 @@ class ReferenceLedger:
             began = perf_counter()
             touched: Iterable[Block] = args[0] if args else kwargs.pop(first)
             # A sequence in vLLM itself; a connector that passes a one-pass iterator is served as well.
-            blocks = touched if isinstance(touched, list | tuple) else list(touched)
+            blocks = touched if isinstance(touched, _SEQUENCES) else list(touched)
             before = free()
             self.seconds += perf_counter() - began
             result = original(blocks, *args[1:], **kwargs)
@@ -247,17 +249,19 @@ class ReferenceLedger:
 
         One that came to no queue is lost, and goes on counting.
         """
-        ours = self._ours(blocks)
+        ours = blocks if self._all_ours else self._ours(blocks)
         if ours is not blocks:
             kept = set(map(id, ours))
             before = [was for was, block in zip(before, blocks, strict=True) if id(block) in kept]
         after = list(map(_ref_cnt, ours))
-        moved, returned = len(ours), after.count(0)
-        if sum(before) - sum(after) != moved or returned != before.count(1) or min(after, default=0) < 0:
-            # A block that came twice, that was free before, or that kept its reference.
-            changes = {id(block): (was, now) for block, was, now in zip(ours, before, after, strict=True)}
-            moved = sum(was - now for was, now in changes.values())
-            returned = sum(was > 0 >= now for was, now in changes.values())
+        moved = returned = len(ours)
+        if any(after) or before.count(1) != moved:  # most have one reference, and it is given back
+            returned = after.count(0)
+            if sum(before) - sum(after) != moved or returned != before.count(1) or min(after, default=0) < 0:
+                # A block that came twice, that was free before, or that kept its reference.
+                changes = {id(block): (was, now) for block, was, now in zip(ours, before, after, strict=True)}
+                moved = sum(was - now for was, now in changes.values())
+                returned = sum(was > 0 >= now for was, now in changes.values())
         self._moved -= moved
         self._queued += returned
         self.returned += returned

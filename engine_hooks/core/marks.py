@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any
+
+import msgspec
 
 from engine_hooks.frontend.settings import TenantSettings
 from engine_hooks.names import NO_TENANT, printable
@@ -20,8 +21,7 @@ TOKEN_VARIABLE = "KVTIDE_MARKS_TOKEN"  # noqa: S105 - the name of the variable
 _settings = TenantSettings()  # one environment, one configuration per process
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(msgspec.Struct, frozen=True, gc=False):
     """``tenant``: never empty, ``none`` when nobody said. ``session``: empty when the request belongs to none."""
 
     tenant: str = NO_TENANT

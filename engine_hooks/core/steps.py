@@ -7,6 +7,7 @@ function that is called is one more place.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sized
 from typing import Any, Protocol
 
@@ -52,16 +53,19 @@ def queue_of(pool: Any) -> Queue:
     """Return what has a pool's number of free blocks: its free queue, if all that its method does is to ask that."""
     if not hasattr(pool, "get_num_free_blocks"):
         return NoQueue()
-    code = getattr(getattr(type(pool), "get_num_free_blocks", None), "__code__", None)
-    plain = _plain.__code__
-    if (
-        "get_num_free_blocks" in getattr(pool, "__dict__", ())
-        or code is None
-        or (code.co_code, code.co_names) != (plain.co_code, plain.co_names)
-    ):
+    method = getattr(type(pool), "get_num_free_blocks", None)
+    if "get_num_free_blocks" in getattr(pool, "__dict__", ()) or not _is_plain(method):
         return ByMethod(pool.get_num_free_blocks)
     queue: Queue = pool.free_block_queue
     return queue
+
+
+@functools.lru_cache(maxsize=8)  # asked ten times a second, and to look into code makes copies of it
+def _is_plain(method: Callable[..., int] | None) -> bool:
+    """Whether all that this method does to tell how many blocks are free is to ask the pool's queue."""
+    code = getattr(method, "__code__", None)
+    plain = _plain.__code__
+    return code is not None and (code.co_code, code.co_names) == (plain.co_code, plain.co_names)
 
 
 def _plain(self: Any) -> Any:

@@ -6,7 +6,8 @@ import time
 from html import escape
 
 from agent.actions.types import ActionsState
-from agent.faces.actions import VERIFIED, stops
+from agent.faces.actions import stops
+from agent.faces.effect import came_of
 from exporters.landing.markup import quiet, row, section, table
 
 MOST = 8
@@ -20,7 +21,7 @@ def box(actions: ActionsState | None) -> str:
     told = "".join(f'<div class="verdict">{escape(line)}</div>' for line in stops(actions))
     rows = []
     for each in actions.recent[:MOST]:
-        came = ", ".join(part for part in (each.phase.replace("_", " "), VERIFIED[each.verified], each.reason) if part)
+        came = ", ".join(part for part in (each.phase.replace("_", " "), came_of(each), each.reason) if part)
         who = each.plan.kind if each.by == "agent" else f"{each.by} (a person)"
         at = time.strftime("%H:%M:%S", time.localtime(each.at))
         rows.append(row(at, (each.plan.lever, str(each.plan.subject), who, came)))

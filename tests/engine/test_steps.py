@@ -252,7 +252,9 @@ def test_what_is_handed_over_does_not_change_any_more(reporter: EngineReporter) 
     assert [msgspec.msgpack.encode(message) for message, _ in handed] == [then for _, then in handed]
 
 
-def test_a_pool_of_vllms_own_is_asked_by_its_queue_and_any_other_by_its_method() -> None:
+def test_a_pool_of_vllms_own_is_asked_by_its_queue_and_any_other_by_its_method(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pool = make_scheduler().kv_cache_manager.block_pool
     assert queue_of(pool) is pool.free_block_queue
 
@@ -263,6 +265,8 @@ def test_a_pool_of_vllms_own_is_asked_by_its_queue_and_any_other_by_its_method()
     plain = pool.get_num_free_blocks()
     pool.__class__ = Reserved
     assert queue_of(pool).num_free_blocks == plain - 5
+    monkeypatch.setattr(Reserved, "get_num_free_blocks", lambda _: 6)  # on the class, which was looked at before
+    assert queue_of(pool).num_free_blocks == 6
     pool.get_num_free_blocks = lambda: 7
     assert queue_of(pool).num_free_blocks == 7
 
