@@ -63,16 +63,17 @@ class Names:
 
     def admits(self, name: str, now: float, *own: Allowance) -> bool:
         """Return whether ``name`` may be told at ``now``; a new one is taken off ``own`` allowances, too."""
-        allowances = (*self._allowances, *own)
         if name in self._known:
             del self._known[name]
-        elif self._is_refused(name, allowances, now):
+            self._known[name] = None
+            return True
+        allowances = (*self._allowances, *own)
+        if self._is_refused(name, allowances, now):
             return False
-        else:
-            for allowance in allowances:
-                allowance.take()
-            if len(self._known) >= REMEMBERED:
-                del self._known[next(iter(self._known))]
+        for allowance in allowances:
+            allowance.take()
+        if len(self._known) >= REMEMBERED:
+            del self._known[next(iter(self._known))]
         self._known[name] = None
         return True
 
@@ -114,6 +115,8 @@ class EngineNames:
 
     def counted(self, by_name: Mapping[str, int], now: float) -> Mapping[str, int]:
         """Return counts by name, those of names that are too many as ``other``."""
+        if not by_name:
+            return by_name
         found: Counter[str] = Counter()
         for name, count in by_name.items():
             found[self.word(name, now)] += count

@@ -16,13 +16,20 @@ for folder in "$PREFIX" ${DESTDIR:+"$DESTDIR"}; do
         *) echo "$folder: PREFIX and DESTDIR must be absolute paths" >&2; exit 2 ;;
     esac
 done
+PREFIX=${PREFIX%/} place=$DESTDIR${PREFIX%/}
+# What is at PREFIX is replaced, and removed: an environment of the agent's, never /usr/local or the one that vLLM is in.
+if [ -e "$place" ] && [ -n "$(ls -A "$place")" ] &&
+    { [ -z "$PREFIX" ] || [ ! -e "$place/pyvenv.cfg" ] || [ ! -e "$place/bin/kvtide" ] || [ -e "$place/bin/vllm" ]; }; then
+    echo "$place: is there already, and is not an environment of the agent's alone: give PREFIX a folder of its own" >&2
+    exit 2
+fi
 running() { [ -z "$DESTDIR" ] && [ -d /run/systemd/system ]; }
 
 install_() {
     "$PYTHON" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' ||
         { echo "$PYTHON is not Python 3.11 or newer with venv: set PYTHON" >&2; exit 1; }
     # The new environment beside the old one: a failed install leaves that as it was.
-    new=$DESTDIR$PREFIX.new
+    new=$place.new
     rm -rf "$new"
     mkdir -p "$(dirname "$new")"
     "$PYTHON" -m venv "$new"
@@ -46,10 +53,10 @@ install_() {
         systemd-sysusers /usr/lib/sysusers.d/kvtide.conf
         "$new/bin/python" -c "import agent.cli.app"  # before the old one goes
     fi
-    rm -rf "$DESTDIR$PREFIX.old"
-    [ ! -e "$DESTDIR$PREFIX" ] || mv "$DESTDIR$PREFIX" "$DESTDIR$PREFIX.old"
-    mv "$new" "$DESTDIR$PREFIX"
-    rm -rf "$DESTDIR$PREFIX.old"
+    rm -rf "$place.old"
+    [ ! -e "$place" ] || mv "$place" "$place.old"
+    mv "$new" "$place"
+    rm -rf "$place.old"
     ln -sfn "$PREFIX/bin/kvtide" "$DESTDIR/usr/local/bin/kvtide"
     [ -n "$DESTDIR" ] || systemctl enable -q kvtide.service
     if running; then
@@ -63,7 +70,7 @@ install_() {
 
 uninstall() {
     if running; then systemctl disable -q --now kvtide.service || true; fi
-    rm -rf "$unit" "$unit.d" "$DESTDIR$PREFIX" "$DESTDIR/usr/lib/sysusers.d/kvtide.conf" \
+    rm -rf "$unit" "$unit.d" "$place" "$DESTDIR/usr/lib/sysusers.d/kvtide.conf" \
         "$DESTDIR/usr/lib/tmpfiles.d/kvtide.conf" "$DESTDIR/usr/share/kvtide" "$DESTDIR/usr/local/bin/kvtide" \
         "$DESTDIR/etc/systemd/system/multi-user.target.wants/kvtide.service"
     if running; then systemctl daemon-reload; fi

@@ -127,7 +127,7 @@ def look_up(
     Raises :class:`JournalError`.
     """
     try:
-        db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
         try:
             if db.execute("PRAGMA user_version").fetchone() == (0,):
                 return (), (), ()  # it is being made
@@ -147,6 +147,14 @@ def look_up(
             tuple(msgspec.json.decode(row[0], type=Refused) for row in refused),
         )
     except sqlite3.Error as error:
-        raise JournalError(told_of(path, error)) from None
+        raise JournalError(_missing(path) or told_of(path, error)) from None
     except msgspec.MsgspecError as error:
         raise JournalError(f"{path}: an entry can't be read ({error})") from None
+
+
+def _missing(path: Path) -> str:
+    """Return that there is no journal; empty where there is one, or where it can't be told."""
+    with suppress(OSError):
+        if not path.exists():
+            return f"{path}: there is none; it begins with the first action, and --state-directory says where it is"
+    return ""

@@ -136,7 +136,10 @@ class Persons:
         await self._free(found.plan.subject.engine)
         found = self._book.actions[action]
         if found.phase not in LIVE_PHASES:
-            raise OrderError(f"action {action}: is not in force: {found.phase}{found.reason and f' ({found.reason})'}")
+            base = self._book.actions.get(found.plan.amends)
+            still = f"; what it has changed is: action {base.id}" if base and base.phase in LIVE_PHASES else ""
+            ended = f"{found.phase}{found.reason and f' ({found.reason})'}"
+            raise OrderError(f"action {action}: is not in force: {ended}{still}")
         engine = found.plan.subject.engine
         done: Action | None = await self._actions.tasks.begin(
             engine, self._actions.executor.undo(found, f"undone by {by}")

@@ -17,6 +17,7 @@ def actions_state(book: Book, policy: Policy, off: str, not_written: str, budget
     return ActionsState(
         mode=mode,
         problem="" if mode == "observe" else off or not_written,
+        off=off,
         breaker=book.breaker,
         recent=(*live, *ended[: max(0, SHOWN - len(live))]),
         refused=refused,

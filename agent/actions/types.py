@@ -148,12 +148,14 @@ class ActionCount(Value, frozen=True, kw_only=True):
 
 class ActionsState(Value, frozen=True, kw_only=True):
     """What the agent does, for every face. ``mode``: the strongest that any lever has. ``problem``: why nothing can be
-    done now (journal, off switch), empty otherwise. ``recent``: newest first, what is in force included.
+    done now (journal, off switch), empty otherwise, and where nothing would be done anyway (observe). ``off``: why all
+    is switched off, in any mode, for persons' orders, too. ``recent``: newest first, what is in force included.
     ``refused``: by why; ``done``: by how they ended.
     """
 
     mode: Mode = "observe"
     problem: str = ""
+    off: str = ""
     breaker: BreakerState = BreakerState()
     recent: tuple[Action, ...] = ()
     refused: tuple[ActionCount, ...] = ()

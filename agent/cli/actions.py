@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -77,6 +78,8 @@ def undo(
 
     Example: kvtide actions undo 0198f2c4
     """
+    if not action:
+        raise ConfigError("ACTION: must be an id; kvtide actions list shows which there are")
     answer = _post(socket, f"/api/v1/actions/{quote(action, safe='')}/undo")
     _tell(answer, f"action {action}: {_phase(answer)}", as_json=as_json)
 
@@ -176,7 +179,11 @@ def arguments_of(texts: list[str]) -> dict[str, Any]:
         inner = found.setdefault(table, {}) if dot else found
         if not isinstance(inner, dict):
             raise ConfigError(f"{text}: {table} is a value and a table")
-        inner[entry if dot else name] = _value(value)
+        if (key := entry if dot else name) in inner:
+            raise ConfigError(f"{text}: {name} is given twice")
+        inner[key] = _value(value)
+        if isinstance(inner[key], float) and not math.isfinite(inner[key]):
+            raise ConfigError(f"{text}: must be a finite number")
     return found
 
 
@@ -199,8 +206,10 @@ def _post(socket: Path, path: str, body: object = None, *, slow: bool = False) -
 
 
 def _phase(answer: dict[str, Any]) -> str:
-    reason = answer.get("reason")
-    return f"{str(answer.get('phase')).replace('_', ' ')}{f': {reason}' if reason else ''}"
+    reason, phase = answer.get("reason"), str(answer.get("phase")).replace("_", " ")
+    changed = answer.get("plan", {}).get("amends") if phase == "done" else ""
+    still = f"; it has changed action {changed}, which stays in force: undo that one" if changed else ""
+    return f"{phase}{f': {reason}' if reason else ''}{still}"
 
 
 def _tell(answer: object, text: str, *, as_json: bool) -> None:

@@ -92,6 +92,8 @@ class AgentClient:
             return KvtideError(f"{self._url}: {text}; KVTIDE_CA_FILE names the certificates that are believed")
         if "WRONG_VERSION_NUMBER" in text:
             return KvtideError(f"{self._url}: what answers there speaks no TLS; is it http:// and not https://?")
+        if isinstance(error, httpx2.RemoteProtocolError) and self._url.startswith("http:"):
+            return KvtideError(f"{self._url}: what answers there ends without an answer; does it speak TLS (https://)?")
         if "[Errno -" in text:  # of a resolver: it is the name that is wrong, or the resolver
             return KvtideError(f"no agent answers at {self._url}: that host is not known here ({text})")
         return KvtideError(f"no agent answers at {self._url} ({text}); start it with: kvtide agent")

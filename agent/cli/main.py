@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 _OURS = {"agent", "alerts", "dashboards", "engine_hooks", "exporters"}
@@ -9,6 +10,8 @@ _OURS = {"agent", "alerts", "dashboards", "engine_hooks", "exporters"}
 
 def main() -> None:
     """Run the command line; never shows a traceback for a user's mistake."""
+    if sys.argv[1:2] == ["agent"]:  # a reload that is asked for while it starts would end it: it reads all anew anyway
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         code = _run(sys.argv[1:])
     except ModuleNotFoundError as error:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agent.cli.minutes import minutes_of
+
+if TYPE_CHECKING:
+    from agent.cli.control import ControlClient
 
 app = typer.Typer(help="Hold an engine at the load balancer, roll it out, free it again.", no_args_is_help=True)
 
@@ -97,8 +100,25 @@ def _mark(socket: Path, mark: str, engine: str, minutes: float | None, why: str,
 
     known = None if minutes is None else minutes_of(minutes)
     body = {"engine": engine, "mark": mark, "minutes": known, "why": why}
-    answer = ControlClient(socket).post(_PATH, body)
+    client = ControlClient(socket)
+    answer = client.post(_PATH, body)
     _tell(answer, f"{engine}: {mark}{_until(answer)}", as_json=as_json)
+    _warn_of_no_engine(client, engine)
+
+
+def _warn_of_no_engine(client: ControlClient, engine: str) -> None:
+    """Say that none has this name, to stderr: it may be on its way, or the name is mistyped."""
+    import msgspec
+
+    from agent.plain import plain
+
+    state: dict[str, Any] = msgspec.json.decode(client.get("/api/v1/state"))
+    known = sorted({each["engine"] for each in state["engines"]})
+    if engine not in known:
+        there = ", ".join(known) or "none"
+        typer.echo(
+            plain(f"No engine is called {engine!r} here now: it holds once one is. There are: {there}"), err=True
+        )
 
 
 def _until(mark: dict[str, Any]) -> str:

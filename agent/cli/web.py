@@ -22,10 +22,11 @@ def check(file: Annotated[Path, typer.Argument(help="The file that http.web_conf
     """
     from agent.plain import plain
     from agent.retained import count_of
-    from agent.web.settings import load
+    from agent.web.settings import CLIENT_AUTH, load
 
     settings = load(file).settings
-    tls = f"TLS, client certificates: {settings.tls.verify_mode.name}" if settings.tls is not None else "no TLS"
+    asked = {mode: word for word, mode in CLIENT_AUTH.items()}
+    tls = f"TLS, client_auth_type {asked[settings.tls.verify_mode]}" if settings.tls is not None else "no TLS"
     typer.echo(plain(f"{file}: right; {tls}; {count_of(len(settings.users), 'user')}"))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
@@ -22,6 +22,7 @@ B = TypeVar("B")
 
 Reload = Callable[[], Awaitable[str]]  # why the policy was not taken, empty where it was
 Minutes = Annotated[float, msgspec.Meta(gt=0.0, le=525_600.0)]
+Why = Annotated[str, msgspec.Meta(max_length=1000)]  # it is in the journal and in each answer of the state
 
 
 class OrderBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -32,7 +33,7 @@ class OrderBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     arguments: Arguments = {}
     minutes: Minutes | None = None
     attempt: bool = False
-    why: str = ""
+    why: Why = ""
 
 
 class VetoBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -49,13 +50,13 @@ class MarkBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     engine: str
     mark: str | None = None
     minutes: Minutes | None = None
-    why: str = ""
+    why: Why = ""
 
 
 class WhyBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Why somebody does it."""
 
-    why: str = ""
+    why: Why = ""
 
 
 class BadBodyError(Exception):
@@ -144,11 +145,14 @@ def _answered(answer: Callable[[Request], Awaitable[Any]]) -> Callable[[Request]
 
 async def _body(request: Request, kind: type[B]) -> B:
     parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
-        if size > MOST_BYTES:
-            raise BadBodyError("the body is too large")
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > MOST_BYTES:
+                raise BadBodyError("the body is too large")
+            parts.append(part)
+    except ClientDisconnect:
+        raise BadBodyError("the body has no end") from None
     try:
         return msgspec.json.decode(b"".join(parts) or b"{}", type=kind)
     except msgspec.MsgspecError as error:

@@ -154,6 +154,8 @@ def _recorder(state: AgentState) -> Finding:
 
 def _actions(state: AgentState) -> Finding:
     actions = state.actions
+    if actions is not None and actions.mode == "observe" and actions.off:
+        return note("actions", f"observes only, and persons' orders are refused: {actions.off}", "kvtide actions on")
     if actions is None or actions.mode == "observe":
         return ok("actions", "observes only, as long as nobody lets it act")
     if actions.problem:

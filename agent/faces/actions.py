@@ -13,7 +13,7 @@ from rich.text import Text
 
 from agent.actions.journal_file import Refused, Step
 from agent.actions.types import Action, ActionsState
-from agent.faces.effect import VERIFIED, came_of
+from agent.faces.effect import OFF, VERIFIED, came_of
 from agent.faces.lines import BAD
 from agent.plain import plain
 from agent.state import AgentState
@@ -86,7 +86,7 @@ def explanation(looked: Looked) -> RenderableType:
         detail = f": {outcome.detail}" if outcome.detail else ""
         effect = f" ({_numbers(outcome.effect)})" if outcome.effect else ""
         lines.append(f"answer of {outcome.target[:12]}: {outcome.code}{detail}{effect}")
-    lines += [*_expected(action), f"undo: {plan.undo}"]
+    lines += [*_expected(action), f"undo: {f'that of action {plan.amends}' if plan.amends else plan.undo}"]
     lines += [f"  {_time(each.at)} {_words(each.phase)}{each.reason and f': {each.reason}'}" for each in looked.steps]
     return Group(*_standing(looked), *(Text(plain(line)) for line in lines))
 
@@ -94,7 +94,7 @@ def explanation(looked: Looked) -> RenderableType:
 def block(state: AgentState) -> RenderableType | None:
     """Return what is in force and what stops acting; None where there is nothing to say."""
     actions = state.actions
-    if actions is None or (actions.mode == "observe" and not actions.recent):
+    if actions is None or (actions.mode == "observe" and not actions.recent and not actions.off):
         return None
     live = [each for each in actions.recent if each.phase == "in_force"]
     head = f"actions: {actions.mode}"
@@ -123,6 +123,8 @@ def stops(actions: ActionsState) -> Iterator[str]:
     """Yield why nothing can be done now; nothing where it can."""
     if actions.problem:
         yield f"Nothing is done: {plain(actions.problem)}"
+    elif actions.off:
+        yield f"{OFF}: {plain(actions.off)}"
     if actions.breaker.open:
         yield f"The breaker is open: {plain(actions.breaker.reason)}. Close it with: kvtide actions close-breaker"
 
@@ -130,7 +132,7 @@ def stops(actions: ActionsState) -> Iterator[str]:
 def _table(actions: Sequence[Action]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("id", "at", "lever", "on", "for", "state", "effect"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=name == "id")  # the id is copied
     for each in actions:
         phase = Text(_words(each.phase), style=_STYLES.get(each.phase, ""))
         about = f"{each.plan.kind}" if each.by == "agent" else f"{each.by} (a person)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agent.actions.types import Action
 
+OFF = "Persons' orders are refused, too"  # said where the agent does nothing by itself anyway
 VERIFIED = {"helped": "helped", "did_not": "did not help", "not_yet": "being measured", "unknown": "effect not known"}
 _LOOKED_AT = frozenset({"in_force", "done", "undone", "expired"})
 

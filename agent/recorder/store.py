@@ -32,6 +32,7 @@ BUNDLES_SHARE, CHUNK_SHARE = 4, 16  # of all bytes: a quarter for bundles, a six
 MOST_ASKED = 8  # bundles that were asked for and are not fetched yet: they are beyond the limit of bytes
 MOST_CHANGES = 256  # verdicts between two coarse states
 BASELINES = "baselines.msgpack"
+_NOT_BEGUN = "not begun yet"
 
 
 class Learned(NamedTuple):
@@ -73,7 +74,7 @@ class Store:
         self._changes: list[Change] = []
         self._next_coarse = self._next_tidy = self._next_try = 0.0
         self._now = self._at = 0.0
-        self._reason = "not begun yet"
+        self._reason = _NOT_BEGUN
         self._counted, self._written, self._bundles = 0, 0, 0  # bytes when last counted, and since; files
         self._counts = {"states_total": 0, "dropped_total": 0, "torn_total": 0, "bundles_total": 0}
         self._last_bundle = ""
@@ -241,6 +242,8 @@ class Store:
     def _tell(self, reason: str) -> None:
         if reason and reason != self._reason:
             logger.warning("nothing is recorded: %s; the agent goes on", reason)
+        if not reason and self._reason not in ("", _NOT_BEGUN):
+            logger.info("it is recorded again: %s", self._directory)
         self._reason = reason
 
     @property

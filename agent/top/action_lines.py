@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent.actions.types import Action, ActionsState
-from agent.faces.effect import VERIFIED, came_of
+from agent.faces.effect import OFF, VERIFIED, came_of
 from agent.top.text import Cell, Column, Line, line, paragraph, table
 from agent.top.verdict_lines import clock
 from agent.units import human_seconds
@@ -30,6 +30,8 @@ def standing_of(actions: ActionsState, cells: int) -> list[Line]:
     found = paragraph(text, cells)
     if actions.problem:
         found += paragraph(f"Nothing is done: {actions.problem}", cells, "bad")
+    elif actions.off:
+        found += paragraph(f"{OFF}: {actions.off}", cells, "bad")
     if actions.breaker.open:
         why = f"The breaker is open: {actions.breaker.reason}. Close it with: kvtide actions close-breaker"
         found += paragraph(why, cells, "bad")

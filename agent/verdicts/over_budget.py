@@ -98,7 +98,7 @@ def _of(gpu: GpuSignals, view: View) -> Finding | None:
 
 def _tier(gpu: GpuSignals, view: View, foreign: int, total: int, harm: _Harm) -> tuple[Tier | None, float | None]:
     """Return how bad it is, and how long it must hold where that is not the usual time."""
-    use, served = view.policy.use, serves(view, gpu.gpu)
+    use = view.policy.use
     factor = fp8_factor_on(view, gpu.gpu)
     ratio, share = gpu.use_ratio or 0.0, gpu.kv_share_ratio or 0.0
     # With FP8 the thresholds are lower than those that the signal's durations are of.
@@ -112,7 +112,8 @@ def _tier(gpu: GpuSignals, view: View, foreign: int, total: int, harm: _Harm) ->
     if harm.tier is not None and (full or much):
         return (harm.tier if full else "warn"), None
     free = gpu.free_bytes
-    if served and free is not None and free < NO_ROOM_RATIO * total and foreign >= OTHERS_BYTES and foreign > free:
+    taken = free is not None and free < NO_ROOM_RATIO * total and foreign >= OTHERS_BYTES and foreign > free
+    if taken and serves(view, gpu.gpu):
         return "warn", NO_ROOM_SECONDS
     return None, None
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
+
 from agent.sources.device.state import GpuState
 from agent.state import EngineState, MemberState, PoolState
 from engine_hooks.allocator import AllocatorRow, DeviceRow, SegmentsRow, TagRow
@@ -14,8 +16,7 @@ from engine_hooks.members import WorkerRow
 UNSEEN = -1  # the pid of a process that the agent does not see; the driver may call several by 0
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """One rank of an engine in a process. ``pool`` is there while the engine tells of its own."""
 
     owner: str
@@ -23,8 +24,7 @@ class Work:
     pool: PoolState | None
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """A process on one GPU. ``row``: the allocator's counters there; ``segments``: the last walk, ``no_walk`` why there
     is none; ``tags``: sleep mode. ``told``: it says what torch holds, so without a row that is nothing here.
     """

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
@@ -63,6 +64,17 @@ class WebConnection(H11Protocol):
         if self._begun is None and self.waits:
             self._begun = time.monotonic()
         super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Tell the client that this is no HTTP; what follows a head that was taken may be none either."""
+        cycle: Any = self.cycle
+        if not self.waits:  # the application answers still: nobody hears it any more
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # an answer has begun, or has been given while the body was still to come
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """Wait for the next request. One that was sent before its turn (pipelining) has none: others wait as well."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from agent.web.connection import HEAD_BYTES
 from agent.web.credentials import BusyError
 from agent.web.state import KNOWN
 from agent.web.web import Web
@@ -37,6 +38,9 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 401 or 429, or let the application answer."""
         if scope["type"] != "http":
+            return
+        if _head_bytes(scope) > HEAD_BYTES:  # it came in one piece: while it is being waited for the connection counts
+            await _answer(send, 431, b"the head of the request is too large\n", (b"connection", b"close"))
             return
         settings, credentials = self._web.settings, self._web.credentials
         known = settings.tls is not None and settings.tls.verify_mode == ssl.CERT_REQUIRED
@@ -77,6 +81,11 @@ class Guard:
                 self._logged = time.monotonic()
                 logger.exception("http: %s could not be answered", scope["path"])
             raise
+
+
+def _head_bytes(scope: Scope) -> int:
+    fields = sum(len(name) + len(value) + len(": \r\n") for name, value in scope["headers"])
+    return len(scope.get("raw_path") or b"") + len(scope.get("query_string", b"")) + fields
 
 
 def _of_this_host(headers: list[tuple[bytes, bytes]]) -> bool:

@@ -14,7 +14,7 @@ from agent.web.config import CIPHERS, TlsConfig, WebConfig
 
 Stamp = tuple[int, int, int] | None  # None: not there
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
-_CLIENTS = {
+CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
@@ -105,7 +105,7 @@ def _context(file: Path, tls: TlsConfig) -> ssl.SSLContext | None:
             context.load_verify_locations(ca)
         except ssl.SSLError:
             raise ConfigError(f"{file}: tls_server_config.client_ca_file: {ca}: no certificates in PEM") from None
-    context.verify_mode = _CLIENTS[tls.client_auth_type]
+    context.verify_mode = CLIENT_AUTH[tls.client_auth_type]
     return context
 
 

@@ -81,15 +81,19 @@ MOSTLY_BASE: tuple[Collect, ...] = (
 
 # Of these no family is on /metrics: who asks for that must not wait for them.
 OF_DETAIL: tuple[Collect, ...] = (
+    members.collect_detail,
     tenants.collect_detail,
     groups.collect,
     support.collect,
     device.collect_detail,
     allocator.collect_detail,
+    allocation.collect_detail,
+    work.collect_detail,
     waterfall.collect_detail,
     host.collect_detail,
     driver_calls.collect,
     http.collect,
+    signals.collect_detail,
     signals_around.collect_detail,
 )
 

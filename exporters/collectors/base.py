@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,31 +37,36 @@ def sound(metric: Metric, labels: tuple[str, ...], value: Histogram | None) -> t
     """Return a sample of a histogram in its metric's buckets, or nothing when there is none or what came is not one."""
     if value is None or len(value.counts) != len(value.bounds) + 1 or min(value.counts) < 0:
         return ()
-    return (Sample(metric, labels, _coarse(value, metric.bounds)),) if _rising(value.bounds) else ()
+    cuts = _cuts(value.bounds, metric.bounds)
+    return () if cuts is None else (Sample(metric, labels, _coarse(value, cuts)),)
 
 
-def _coarse(value: Histogram, bounds: tuple[float, ...]) -> Histogram:
-    """Return ``value`` with those of its buckets that end at one of ``bounds``, the others added to the next of them.
+class _Cuts(NamedTuple):
+    """The bounds of a histogram that are exported, and where the counts lie that are added up for each, and above."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[slice, ...]
+
+
+def _coarse(value: Histogram, cuts: _Cuts) -> Histogram:
+    """Return ``value`` with those of its buckets that end at one of the bounds, the others added to the next of them.
 
     A bound that the source does not have is left out: nobody knows what was below it.
     """
-    kept, starts = _cuts(value.bounds, bounds or value.bounds)
-    if len(kept) == len(value.bounds):
+    if len(cuts.bounds) == len(value.bounds):
         return value
-    counts = tuple(sum(value.counts[start:end]) for start, end in pairwise((*starts, len(value.counts))))
-    return Histogram(bounds=kept, counts=counts, sum=value.sum)
+    counts = value.counts
+    return Histogram(bounds=cuts.bounds, counts=tuple([sum(counts[each]) for each in cuts.counts]), sum=value.sum)
 
 
 @lru_cache(maxsize=64)
-def _cuts(bounds: tuple[float, ...], wanted: tuple[float, ...]) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Return the bounds that stay, and where the bucket of each begins, and that of what lies above."""
-    kept = [place for place, bound in enumerate(bounds) if bound in wanted]
-    return tuple(bounds[place] for place in kept), (0, *(place + 1 for place in kept))
-
-
-@lru_cache(maxsize=64)
-def _rising(bounds: tuple[float, ...]) -> bool:
-    return all(lower < upper for lower, upper in pairwise(bounds))
+def _cuts(bounds: tuple[float, ...], wanted: tuple[float, ...]) -> _Cuts | None:
+    """Return what stays of ``bounds``: those that are ``wanted``, all where none is; None where they do not rise."""
+    if not all(lower < upper for lower, upper in pairwise(bounds)):
+        return None
+    kept = [place for place, bound in enumerate(bounds) if bound in (wanted or bounds)]
+    ends = (0, *(place + 1 for place in kept), len(bounds) + 1)
+    return _Cuts(tuple(bounds[place] for place in kept), tuple(slice(*each) for each in pairwise(ends)))
 
 
 def details(state: AgentState) -> Iterator[tuple[str, Detail]]:

@@ -25,13 +25,14 @@ def collect(state: AgentState) -> Iterator[Sample]:
 
 
 def collect_detail(state: AgentState) -> Iterator[Sample]:
-    """Yield who shares each GPU, what of it could be read, and why its clocks are low."""
+    """Yield who shares each GPU, what of it could be read, why its clocks are low, and the rest of what is said."""
     for each in sharings(state):
         yield from known(c.GPU_SHARED, (each.gpu, each.through), each.others)
     for whole in state.device.gpus if state.device else ():
         for gpu in (whole, *whole.instances):
             if gpu.lost:
                 continue
+            yield from _detail(gpu)
             for field in FIELDS if gpu.parent is None else FIELDS_OF_INSTANCES:
                 if field not in gpu.unsupported:
                     yield Sample(c.GPU_FIELD_UP, (gpu.gpu, field), field not in gpu.unavailable)
@@ -48,32 +49,28 @@ def _gpu(gpu: GpuState) -> Iterator[Sample]:
         yield Sample(c.GPU_XID, (gpu.gpu, str(xid.code) if xid.code else OTHER), xid.count)
     if gpu.lost:
         return
-    if gpu.parent is None:
-        yield Sample(c.GPU_UNIFIED, labels, gpu.unified)
     if gpu.memory:
         for kind in ("total", "used", "free", "reserved"):
             yield from known(c.GPU_MEMORY, (gpu.gpu, kind), getattr(gpu.memory, kind))
+    if gpu.utilisation:
+        yield Sample(c.GPU_UTILISATION, labels, gpu.utilisation.gpu)
+    if gpu.ecc:
+        yield Sample(c.GPU_ECC, (gpu.gpu, "corrected"), gpu.ecc.corrected)
+        yield Sample(c.GPU_ECC, (gpu.gpu, "uncorrected"), gpu.ecc.uncorrected)
+
+
+def _detail(gpu: GpuState) -> Iterator[Sample]:
+    labels = (gpu.gpu,)
+    if gpu.parent is None:
+        yield Sample(c.GPU_UNIFIED, labels, gpu.unified)
     yield from known(c.GPU_PROCESSES, labels, gpu.processes.count if gpu.processes else None)
     yield from known(c.GPU_MIG, labels, gpu.mig)
-    yield from _load(gpu)
-    yield from _health(gpu)
-
-
-def _load(gpu: GpuState) -> Iterator[Sample]:
-    labels = (gpu.gpu,)
     if gpu.bar1:
         yield Sample(c.GPU_BAR1_USED, labels, gpu.bar1.used)
         yield Sample(c.GPU_BAR1_SIZE, labels, gpu.bar1.total)
     if gpu.utilisation:
-        yield Sample(c.GPU_UTILISATION, labels, gpu.utilisation.gpu)
         yield Sample(c.GPU_MEMORY_UTILISATION, labels, gpu.utilisation.memory)
-
-
-def _health(gpu: GpuState) -> Iterator[Sample]:
-    labels = (gpu.gpu,)
     if gpu.ecc:
-        yield Sample(c.GPU_ECC, (gpu.gpu, "corrected"), gpu.ecc.corrected)
-        yield Sample(c.GPU_ECC, (gpu.gpu, "uncorrected"), gpu.ecc.uncorrected)
         yield Sample(c.GPU_ECC_EVER, (gpu.gpu, "corrected"), gpu.ecc.corrected_ever)
         yield Sample(c.GPU_ECC_EVER, (gpu.gpu, "uncorrected"), gpu.ecc.uncorrected_ever)
     if gpu.remapped_rows:

@@ -6,7 +6,7 @@ Two samples with the same labels would cost the whole scrape, so no engine's wor
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from engine_hooks.detail import OTHER
@@ -27,15 +27,17 @@ def once(rows: Iterable[Row] | None, key: Callable[[Row], Hashable]) -> Iterator
 
 
 def folded(
-    rows: Iterable[Row] | None, name: Callable[[Row], str], weight: Callable[[Row], int], more: Callable[[Row], Labels]
+    rows: Sequence[Row] | None, name: Callable[[Row], str], weight: Callable[[Row], int], more: Callable[[Row], Labels]
 ) -> dict[tuple[str, Labels], list[Row]]:
     """Return the rows by name and ``more``; all but the weightiest names are called ``OTHER``."""
+    if not rows:
+        return {}
     weights: Counter[str] = Counter()
-    for row in rows or ():
+    for row in rows:
         weights[name(row)] += weight(row)
     kept = sorted(weights, key=lambda each: (-weights[each], each))[:KEPT]
     groups: dict[tuple[str, Labels], list[Row]] = {}
-    for row in rows or ():
+    for row in rows:
         key = (name(row) if name(row) in kept else OTHER, more(row))
         groups.setdefault(key, []).append(row)
     return groups

@@ -50,28 +50,46 @@ _VALUES: tuple[tuple[Metric, str, float], ...] = (
     (c.LONG_TAIL_TIMES, "long_tail_times", 1.0),
     (c.INTERRUPTED, "interruption_ratio", 1.0),
 )
+_OF_DETAIL = tuple(row for row in _VALUES if row[0].detail)
+_OF_BASE = tuple(row for row in _VALUES if not row[0].detail)
 
 
 def collect(state: AgentState) -> Iterator[Sample]:
-    """Yield the signals of each engine; of one that has hooks and a page, those of its hooks."""
-    signals = state.judgement.signals.engines if state.judgement else ()
-    for each in once(sorted(signals, key=lambda each: not each.hooked), lambda each: each.engine):
+    """Yield the signals of each engine, as far as they are not :func:`collect_detail`'s."""
+    for each in _engines(state):
         yield from _engine(each)
+
+
+def collect_detail(state: AgentState) -> Iterator[Sample]:
+    """Yield the others of them."""
+    for each in _engines(state):
+        yield from _values(each, _OF_DETAIL)
+        yield from slow(c.KV_SLOW_UNEXPLAINED, (each.engine,), each.slow_unexplained)
+        if each.slow is not None:
+            yield Sample(c.KV_LEAKS, (each.engine,), each.slow.leaks)
+
+
+def _engines(state: AgentState) -> Iterator[EngineSignals]:
+    """Yield those of each engine; of one that has hooks and a page, those of its hooks."""
+    signals = state.judgement.signals.engines if state.judgement else ()
+    return once(sorted(signals, key=lambda each: not each.hooked), lambda each: each.engine)
+
+
+def _values(signals: EngineSignals, rows: tuple[tuple[Metric, str, float], ...]) -> Iterator[Sample]:
+    label = (signals.engine,)
+    for metric, name, divided_by in rows:
+        value = getattr(signals, name)
+        if value is not None:
+            yield Sample(metric, label, value / divided_by)
 
 
 def _engine(signals: EngineSignals) -> Iterator[Sample]:
     label = (signals.engine,)
-    for metric, name, divided_by in _VALUES:
-        value = getattr(signals, name)
-        if value is not None:
-            yield Sample(metric, label, value / divided_by)
+    yield from _values(signals, _OF_BASE)
     yield from rate(c.KV_GROWTH, label, signals.growth)
     yield from rate(c.KV_UNEXPLAINED_GROWTH, label, signals.unexplained)
     yield from forecast(c.KV_EXHAUSTION, label, signals.exhaustion)
     yield from slow(c.KV_SLOW_GROWTH, label, signals.slow)
-    yield from slow(c.KV_SLOW_UNEXPLAINED, label, signals.slow_unexplained)
-    if signals.slow is not None:
-        yield Sample(c.KV_LEAKS, label, signals.slow.leaks)
 
 
 def rate(metric: Metric, labels: tuple[str, ...], value: Rate | None) -> Iterator[Sample]:

@@ -28,16 +28,30 @@ def collect(state: AgentState) -> Iterator[Sample]:
 
 
 def collect_detail(state: AgentState) -> Iterator[Sample]:
-    """Yield how tenants' numbers change, and what they are against what is usual."""
-    found = state.judgement.signals.tenants if state.judgement else ()
-    for signals in once(found, lambda each: (each.engine, each.tenant)):
-        labels = (signals.engine, signals.tenant)
-        yield from known(c.TENANT_GROWTH, labels, _a_second(signals.share_per_minute))
-        yield from known(c.TENANT_SHARE_TIMES, labels, signals.share_times)
-        yield from known(c.TENANT_REQUEST_RATE, labels, _a_second(signals.requests_per_minute))
-        yield from known(c.TENANT_REQUEST_TIMES, labels, signals.requests_times)
-        yield from known(c.TENANT_PREEMPTIONS, labels, _a_second(signals.preempted_per_minute))
-        yield from known(c.TENANT_SESSION_TIMES, labels, signals.session_times)
+    """Yield how all that changes, and what tenants' numbers are against what is usual."""
+    if state.judgement is None:
+        return
+    signals = state.judgement.signals
+    for tenant in once(signals.tenants, lambda each: (each.engine, each.tenant)):
+        yield from _tenant_detail(tenant)
+    for allocator in once(signals.allocators, _allocator_labels):
+        yield from _allocator_detail(allocator)
+    for gpu in once(signals.gpus, lambda each: each.gpu):
+        yield from rate(c.GPU_OTHER_GROWTH, (gpu.gpu,), gpu.other_growth)
+        yield from slow(c.GPU_OTHER_SLOW, (gpu.gpu,), gpu.other_slow)
+        yield from rate(c.GPU_FOREIGN_GROWTH, (gpu.gpu,), gpu.foreign_growth)
+    for host in once(signals.host, _host_labels):
+        yield from rate(c.HOST_GROWTH, _host_labels(host), host.growth)
+
+
+def _tenant_detail(signals: TenantSignals) -> Iterator[Sample]:
+    labels = (signals.engine, signals.tenant)
+    yield from known(c.TENANT_GROWTH, labels, _a_second(signals.share_per_minute))
+    yield from known(c.TENANT_SHARE_TIMES, labels, signals.share_times)
+    yield from known(c.TENANT_REQUEST_RATE, labels, _a_second(signals.requests_per_minute))
+    yield from known(c.TENANT_REQUEST_TIMES, labels, signals.requests_times)
+    yield from known(c.TENANT_PREEMPTIONS, labels, _a_second(signals.preempted_per_minute))
+    yield from known(c.TENANT_SESSION_TIMES, labels, signals.session_times)
 
 
 def _tenant(signals: TenantSignals) -> Iterator[Sample]:
@@ -54,8 +68,11 @@ def _allocator_labels(signals: AllocatorSignals) -> tuple[str, ...]:
 
 
 def _allocator(signals: AllocatorSignals) -> Iterator[Sample]:
+    yield from known(c.ALLOCATOR_USE, _allocator_labels(signals), signals.allocated_ratio)
+
+
+def _allocator_detail(signals: AllocatorSignals) -> Iterator[Sample]:
     labels = _allocator_labels(signals)
-    yield from known(c.ALLOCATOR_USE, labels, signals.allocated_ratio)
     yield from known(c.ALLOCATOR_SLACK, labels, signals.slack_bytes)
     yield from rate(c.ALLOCATOR_GROWTH, labels, signals.growth)
     yield from slow(c.ALLOCATOR_SLOW, labels, signals.slow)
@@ -69,10 +86,7 @@ def _gpu(signals: GpuSignals) -> Iterator[Sample]:
     yield from rate(c.GPU_GROWTH, labels, signals.growth)
     yield from slow(c.GPU_SLOW, labels, signals.slow)
     yield from known(c.GPU_OTHER, labels, signals.other_bytes)
-    yield from rate(c.GPU_OTHER_GROWTH, labels, signals.other_growth)
-    yield from slow(c.GPU_OTHER_SLOW, labels, signals.other_slow)
     yield from known(c.GPU_FOREIGN, labels, signals.foreign_bytes)
-    yield from rate(c.GPU_FOREIGN_GROWTH, labels, signals.foreign_growth)
 
 
 def _host_labels(signals: HostSignals) -> tuple[str, ...]:
@@ -81,7 +95,6 @@ def _host_labels(signals: HostSignals) -> tuple[str, ...]:
 
 def _host(signals: HostSignals) -> Iterator[Sample]:
     labels = _host_labels(signals)
-    yield from rate(c.HOST_GROWTH, labels, signals.growth)
     yield from slow(c.HOST_SLOW, labels, signals.slow)
     yield from known(c.HOST_LIMIT_USE, labels, signals.limit_ratio)
     yield from forecast(c.HOST_LIMIT_TIME, labels, signals.limit_seconds)

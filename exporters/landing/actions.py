@@ -15,7 +15,7 @@ MOST = 8
 
 def box(actions: ActionsState | None) -> str:
     """Return the box; nothing where the agent only observes and never did anything."""
-    if actions is None or (actions.mode == "observe" and not actions.recent):
+    if actions is None or (actions.mode == "observe" and not actions.recent and not actions.off):
         return ""
     left = "" if actions.budget_left is None else f", {actions.budget_left} left this hour"
     told = "".join(f'<div class="verdict">{escape(line)}</div>' for line in stops(actions))

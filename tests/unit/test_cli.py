@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +128,26 @@ def test_status_over_tls_of_what_speaks_none() -> None:
     assert line == f"{url}: what answers there speaks no TLS; is it http:// and not https://?"
 
 
+def test_status_in_clear_of_what_speaks_tls_alone() -> None:
+    """A server of TLS hears no handshake, and closes without a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        listener.settimeout(SECONDS)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def close() -> None:
+            taken, _ = listener.accept()
+            with taken:
+                taken.recv(65536)
+
+        thread = threading.Thread(target=close)
+        thread.start()
+        line = refused(1, "status", "--url", url)
+        thread.join()
+    assert line == f"{url}: what answers there ends without an answer; does it speak TLS (https://)?"
+
+
 def test_status_of_something_that_is_no_url() -> None:
     assert refused(2, "status", "--url", "ftp://nonsense").startswith(
         "--url: 'ftp://nonsense': neither http nor https;"
@@ -160,6 +183,25 @@ def test_the_agent_starts_serves_and_ends(daemon: subprocess.Popen[str], socket_
     assert not socket_path.exists()
     assert daemon.stderr is not None
     assert "Traceback" not in daemon.stderr.read()
+
+
+def test_a_reload_that_is_asked_for_while_it_starts_does_not_end_it(daemon: subprocess.Popen[str]) -> None:
+    bit = 1 << (signal.SIGHUP - 1)
+    deadline = time.monotonic() + SECONDS
+    while not (ignored := _ignored(daemon.pid) & bit) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert ignored
+    daemon.send_signal(signal.SIGHUP)
+    assert daemon.stdout is not None
+    assert daemon.stdout.readline().startswith("kvtide agent: engines connect to ")
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(SECONDS) == 0
+
+
+def _ignored(pid: int) -> int:
+    """Return the signals that a process ignores, as a mask."""
+    (mask,) = re.findall(r"^SigIgn:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(mask, 16)
 
 
 def test_an_interrupt_ends_it_too(daemon: subprocess.Popen[str], socket_path: Path) -> None:

@@ -27,7 +27,7 @@ def values(collect: Collect, **changes: object) -> dict[tuple[str, ...], float]:
 
 
 def test_rates_are_a_second_and_forecasts_have_their_ends() -> None:
-    found = values(signals.collect)
+    found = values(signals.collect) | values(signals.collect_detail)
     expected = {
         ("kv_growth_per_second", "m", "estimate"): 0.03 / 60,
         ("kv_growth_per_second", "m", "low"): 0.02 / 60,
@@ -62,9 +62,10 @@ def test_the_rest_of_the_node_likewise() -> None:
 
 def test_what_is_not_known_makes_no_sample() -> None:
     bare = EngineSignals(engine="m", instance="i1", hooked=True, age_seconds=1.0, settled=False)
-    assert values(signals.collect, judgement=make_judgement(signals=NodeSignals(engines=(bare,)))) == {}
+    for collect in (signals.collect, signals.collect_detail):
+        assert values(collect, judgement=make_judgement(signals=NodeSignals(engines=(bare,)))) == {}
     around = (signals_around.collect, signals_around.collect_detail)
-    for collect in (signals.collect, *around, scores.collect, verdicts.collect):
+    for collect in (signals.collect, signals.collect_detail, *around, scores.collect, verdicts.collect):
         assert values(collect, judgement=None) == {}
     assert values(recorder.collect, recorder=None, judge_errors={}) == {}
 

@@ -235,7 +235,8 @@ def test_members_are_bounded(node: Node) -> None:
 
 def samples(node: Node, now: float = 100.0) -> dict[tuple[str, tuple[str, ...]], float]:
     state = make_state(*node.table.states(now, 0.0), unjoined_members=node.table.unjoined(now))
-    found = [((sample.metric.name, sample.labels), sample.value) for sample in collector.collect(state)]
+    made = (*collector.collect(state), *collector.collect_detail(state))
+    found = [((sample.metric.name, sample.labels), sample.value) for sample in made]
     assert len(dict(found)) == len(found)
     return dict(found)
 

@@ -165,7 +165,10 @@ def test_a_folder_that_can_not_be_written_is_said_once(tmp_path: Path, caplog: p
     kept.close(b"")
 
 
-def test_a_full_disk_costs_states_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_costs_states_and_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="kvtide.recorder")
     kept, real, full = kept_in(folder), frames.write_all, False
 
     def write_all(file: object, data: bytes) -> int:
@@ -182,6 +185,8 @@ def test_a_full_disk_costs_states_and_nothing_else(folder: Path, monkeypatch: py
     assert len(files(folder, "full")) == 1, "no empty files collect"
     full = False
     feed(kept, [moment(second) for second in range(100, 140)])
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert caplog.messages[1] == f"it is recorded again: {folder}"
     assert (kept.state.recording, kept.state.torn_total) == (True, 2)  # the end of the other series, too
     found = monotonic_of(files(folder, "full"))
     assert found[:2] == [0, 1]

@@ -113,8 +113,9 @@ def test_the_installer_says_how_it_is_used(tmp_path: Path) -> None:
 
 
 def test_uninstalling_keeps_what_is_a_persons(tmp_path: Path) -> None:
-    for name in ("etc/kvtide/agent.yaml", "var/lib/kvtide/journal", "opt/kvtide/bin/kvtide", "opt/other/x"):
-        (tmp_path / name).parent.mkdir(parents=True)
+    own = ("opt/kvtide/bin/kvtide", "opt/kvtide/pyvenv.cfg")
+    for name in (*own, "etc/kvtide/agent.yaml", "var/lib/kvtide/journal", "opt/other/x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert installed(tmp_path, "uninstall").returncode == 0
     assert (tmp_path / "etc/kvtide/agent.yaml").exists()
@@ -135,3 +136,28 @@ def test_folders_that_depend_on_where_one_stands_are_refused(tmp_path: Path, wro
     (folder,) = wrong.values()
     assert (told.returncode, told.stderr) == (2, f"{folder}: PREFIX and DESTDIR must be absolute paths\n")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("action", ["install", "uninstall", "purge"])
+@pytest.mark.parametrize(
+    ("prefix", "there"),
+    [
+        ("/usr/local", ("bin/kvtide", "bin/other")),
+        ("/", ("usr/bin/sh",)),
+        ("/srv/vllm/", ("pyvenv.cfg", "bin/kvtide", "bin/vllm")),
+        ("/srv/other", ("pyvenv.cfg", "bin/python")),
+    ],
+)
+def test_a_folder_of_others_is_never_replaced_nor_removed(
+    tmp_path: Path, action: str, prefix: str, there: tuple[str, ...]
+) -> None:
+    files = [tmp_path / prefix.strip("/") / name for name in there]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    environment = {"PATH": os.environ["PATH"], "DESTDIR": str(tmp_path), "PREFIX": prefix, "WHEELS": str(tmp_path)}
+    command = [str(DEPLOY / "install.sh"), action]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert told.returncode == 2
+    assert "is not an environment of the agent's alone: give PREFIX a folder of its own" in told.stderr
+    assert all(file.exists() for file in files)

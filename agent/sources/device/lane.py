@@ -98,7 +98,8 @@ class Lane:
             self._inbox = None
 
     def _blocked(self, key: Key) -> bool:
-        return self.silent(key.card) or key in self._hanging
+        # As a rule nothing hangs, and this is asked for each call of each reading.
+        return bool(self._hanging) and (self.silent(key.card) or key in self._hanging)
 
     def _worker(self) -> queue.SimpleQueue[_Batch | None]:
         if self._inbox is None:

@@ -241,6 +241,27 @@ def test_the_first_look_knows_the_switches(tmp_path: Path) -> None:
         outside.close()
 
 
+def test_what_is_said_follows_the_files_and_the_word_and_is_put_together_once(tmp_path: Path) -> None:
+    word = FleetOrders()
+    outside = Outside(Policy, tmp_path, "", lambda: word)
+    outside.look()
+    now = time.monotonic()
+    first = outside.said(now)
+    word = FleetOrders()
+    assert outside.said(now) is first, "asked thirty times a second"
+    word = FleetOrders(off="the fleet rests")
+    assert outside.said(now).off == "the fleet rests"
+    assert outside.said(now).orders[-1] == word
+    (tmp_path / "actions.off").write_text("a person is at it")
+    outside.look()
+    assert "a person is at it" in outside.said(now).off
+    word = FleetOrders()
+    assert "a person is at it" in outside.said(now).off
+    (tmp_path / "actions.off").unlink()
+    outside.look()
+    assert outside.said(now).off == ""
+
+
 def test_switches_that_hang_hold_up_the_start_for_a_moment_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,14 @@ def test_what_was_kept_is_read_again_with_its_steps(tmp_path: Path) -> None:
     assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_journal_that_is_not_there_is_said_to_be_none(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"actions\.db: there is none; it begins with the first action"):
+        look_up(tmp_path / FILE, 5)
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(JournalError, match=r"unable to open database file|disk I/O error"):
+        look_up(tmp_path / FILE, 5)
+
+
 def test_what_persons_order_does_not_push_out_what_the_agent_did(tmp_path: Path) -> None:
     """By what it did the next agent keeps its budget."""
     journal = Journal(tmp_path)

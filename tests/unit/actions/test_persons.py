@@ -11,6 +11,8 @@ from starlette.testclient import TestClient
 
 from agent.actions.persons import OrderError, Persons, UnknownError
 from agent.control.app import build_control
+from agent.faces.actions import block, stops
+from agent.top.action_lines import standing_of
 from exporters.http import KNOWN, build_app
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import Rules, policy, short
@@ -38,6 +40,11 @@ async def test_an_order_changes_what_is_in_force(make_rig: MakeRig) -> None:
     assert changed.phase == "done"
     assert rig.processes[0].levers["watermark"].value == 120
     assert rig.done[0].plan.arguments == {"blocks": 120}
+    with pytest.raises(OrderError, match=f"is not in force: done; what it has changed is: action {rig.done[0].id}"):
+        await Persons(rig.actions).undo(changed.id, by="ann")
+    await Persons(rig.actions).undo(rig.done[0].id, by="ann")
+    with pytest.raises(OrderError, match=r"is not in force: done$"):
+        await Persons(rig.actions).undo(changed.id, by="ann")
 
 
 async def test_what_a_person_changes_is_the_persons(make_rig: MakeRig) -> None:
@@ -143,12 +150,26 @@ async def test_off_takes_back_everything_and_on_lets_it_go_on(make_rig: MakeRig)
     persons.switch(on=False, by="ann")
     await rig.seconds(70, short())
     assert [each.phase for each in rig.done] == ["undone"]
-    assert rig.actions.state().problem == "switched off by ann"
+    assert (rig.actions.state().problem, rig.actions.state().off) == ("switched off by ann", "switched off by ann")
     with pytest.raises(OrderError, match="switched_off"):
         await persons.order("watermark", "m", {"blocks": 9}, by="bob")
     persons.switch(on=True, by="ann")
     await rig.seconds(1, short())
     assert len(rig.done) == 2
+    assert rig.actions.state().off == ""
+
+
+async def test_off_is_said_where_nothing_but_orders_would_be_done(make_rig: MakeRig) -> None:
+    rig = await make_rig(policy(mode="observe"))
+    await rig.look()
+    Persons(rig.actions).switch(on=False, by="ann", why="INC-1")
+    state = rig.actions.state()
+    assert (state.problem, state.off) == ("", "switched off by ann: INC-1")
+    (line,) = stops(state)
+    assert line == "Persons' orders are refused, too: switched off by ann: INC-1"
+    assert block(make_state(actions=state)) is not None
+    shown = ["".join(text for text, _ in each) for each in standing_of(state, 80)]
+    assert shown[-1].strip() == line
 
 
 @pytest.mark.parametrize(
@@ -280,6 +301,9 @@ async def test_the_switch_in_files(make_rig: MakeRig) -> None:
     assert len(rig.done) == 1
 
 
+NAMED = {"lever": "trim", "engine": "x", "why": "x" * 1000}
+
+
 async def test_the_control_app(make_rig: MakeRig) -> None:
     rig = await make_rig()
     await rig.seconds(1, short())
@@ -302,14 +326,32 @@ async def test_the_control_app(make_rig: MakeRig) -> None:
         assert app.post("/api/v1/breaker/close").json() == {"was_open": False}
         assert app.post("/api/v1/off", json={"why": "x"}).json() == {"on": False}
         assert app.post("/api/v1/on").json() == {"on": True}
-        for body in ({"lever": "trim", "bogus": 1}, {}, [], {"lever": 3}):
+        for body in ({"lever": "trim", "bogus": 1}, {}, [], {"lever": 3}, {**NAMED, "why": "x" * 1001}):
             assert app.post("/api/v1/orders", json=body).status_code == 400
-        assert app.post("/api/v1/orders", json={"lever": "trim", "engine": "x"}).status_code == 404
+        assert app.post("/api/v1/orders", json=NAMED).status_code == 404
         assert app.post("/api/v1/actions/none/undo").status_code == 404
         assert app.post("/api/v1/veto", json={"lever": "bogus"}).status_code == 409
         assert app.get("/api/v1/veto").status_code in (404, 405)
 
     await asyncio.to_thread(ask)
+
+
+async def test_who_goes_away_amid_an_order_is_no_fault_of_ours(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    app = build_control(Persons(rig.actions), _taken, build_app(make_state))
+    heard = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(heard)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/api/v1/orders", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert not rig.sent
 
 
 def test_the_tcp_side_writes_nothing() -> None:

@@ -68,6 +68,7 @@ def node(**changes: object) -> Callable[[AgentState], AgentState]:
         (node(recorder=None), "recorder", "note", "recorder.enabled"),
         (node(recorder=make_recorder(recording=False, reason="disk full")), "recorder", "bad", "writable"),
         (node(actions=make_actions(problem="the journal can't be written")), "actions", "bad", "kvtide actions"),
+        (node(actions=make_actions(mode="observe", off="switched off")), "actions", "note", "kvtide actions on"),
         (node(actions=make_actions(breaker=BreakerState(open=True, reason="x"))), "actions", "bad", "close-breaker"),
         (node(actions=make_actions()), "actions", "note", "KVTIDE_LEVERS"),
         (node(judge_errors={"kv_stall": 2}), "judging", "bad", "report it"),

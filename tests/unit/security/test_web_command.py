@@ -45,4 +45,4 @@ def test_a_file_is_checked_with_its_certificates(tmp_path: Path, capsys: pytest.
     assert "server.pem: No such file or directory" in capsys.readouterr().err
     self_signed(tmp_path)
     assert run(["web", "check", str(file)]) == 0
-    assert "right; TLS, client certificates: CERT_NONE; 1 user" in capsys.readouterr().out
+    assert "right; TLS, client_auth_type NoClientCert; 1 user" in capsys.readouterr().out

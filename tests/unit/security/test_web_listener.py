@@ -262,6 +262,39 @@ async def test_too_large_a_head_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    "line", [b"GET /-/healthy HTTP/1.1\r\nX: %s", b"GET /-/healthy?%s HTTP/1.1", b"GET /%s HTTP/1.1"]
+)
+async def test_too_large_a_head_that_comes_in_one_piece_is_refused_as_well(line: bytes) -> None:
+    async with serving() as (server, _):
+        for size, refused in ((connection.HEAD_BYTES // 2, False), (connection.HEAD_BYTES + 1, True)):
+            answer = await raw(server, line % (b"a" * size) + b"\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 431 ") == refused
+
+
+async def test_what_follows_a_head_and_is_no_http_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    head = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving() as (server, _):
+        answer = await raw(server, head + b"ZZZ\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"healthy\n" in await raw(server, HEALTHY % b"")
+    assert not caplog.records
+
+
+async def test_no_http_amid_an_answer_ends_the_connection_and_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    large = make_state(not_ready_reason="x" * (8 << 20))
+    head = b"GET /api/v1/state HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(state=large) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port(server), limit=1024)
+        writer.write(head)
+        assert (await reader.read(1024)).startswith(b"HTTP/1.1 200 ")
+        writer.write(b"ZZZ\r\n")
+        await reader.read()
+        writer.close()
+        assert b"healthy\n" in await raw(server, HEALTHY % b"")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
     "request_",
     [
         b"GET /../../etc/passwd HTTP/1.1",
