@@ -40,6 +40,10 @@ class OrderError(KvtideError):
     """A person asked for what can't be done; the text says why."""
 
 
+class WrongError(OrderError):
+    """What was asked for can be asked of nobody: the text has the value and what is allowed."""
+
+
 class UnknownError(OrderError):
     """There is nothing of this name."""
 
@@ -72,9 +76,9 @@ class Persons:
         """
         if lever not in LEVERS or lever in OWN_LEVERS:
             known = ", ".join(each for each in LEVERS if each not in OWN_LEVERS)
-            raise OrderError(f"lever: {lever!r}: must be one of {known}")
+            raise WrongError(f"lever: {lever!r}: must be one of {known}")
         if minutes is not None and not 0 < minutes <= MOST_MINUTES:
-            raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
+            raise WrongError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
         told = _told(arguments)
         await self._free(engine)
         state, found = await self._seen(engine, lever)
@@ -151,9 +155,9 @@ class Persons:
     def veto(self, lever: str, engine: str, minutes: float, *, by: str) -> Veto:
         """Keep the agent from pulling a lever on an engine (``*``: any) for so long; what it has in force ends."""
         if lever != ANY and lever not in LEVERS:
-            raise OrderError(f"lever: {lever!r}: must be * or one of {', '.join(LEVERS)}")
+            raise WrongError(f"lever: {lever!r}: must be * or one of {', '.join(LEVERS)}")
         if not 0 < minutes <= MOST_MINUTES:
-            raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
+            raise WrongError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
         veto = Veto(lever=lever, engine=engine, until=self._actions.wall() + 60.0 * minutes, by=by)
         self._book.veto(veto)
         return veto
@@ -165,11 +169,11 @@ class Persons:
         """
         held = next((each for each in HELD if each == mark), None)
         if held is None:
-            raise OrderError(f"mark: {mark!r}: must be one of {', '.join(HELD)}")
-        if not 0 < len(engine) <= MOST_NAME:
-            raise OrderError(f"engine: must have 1 to {MOST_NAME} characters")
+            raise WrongError(f"mark: {mark!r}: must be one of {', '.join(HELD)}")
+        if not 0 < len(engine) <= MOST_NAME or not engine.isprintable():
+            raise WrongError(f"engine: {engine[:40]!r}: must have 1 to {MOST_NAME} characters that can be shown")
         if minutes is not None and not 0 < minutes <= MOST_MINUTES:
-            raise OrderError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
+            raise WrongError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
         now = self._actions.wall()
         until = None if minutes is None else now + 60.0 * minutes
         made = Mark(engine=engine, mark=held, by=by, since=now, until=until, why=why)
@@ -210,9 +214,9 @@ def _told(arguments: Mapping[str, Argument]) -> Arguments:
         told: Arguments = msgspec.convert(dict(arguments), Arguments)
         size = len(msgspec.msgpack.encode(told))
     except msgspec.ValidationError as error:
-        raise OrderError(f"arguments: {error}") from None
+        raise WrongError(f"arguments: {error}") from None
     except OverflowError:
-        raise OrderError("arguments: a number has more than 64 bits") from None
+        raise WrongError("arguments: a number has more than 64 bits") from None
     if size > MOST_BYTES:
-        raise OrderError(f"arguments: {size:,} bytes: {MOST_BYTES:,} at most")
+        raise WrongError(f"arguments: {size:,} bytes: {MOST_BYTES:,} at most")
     return told

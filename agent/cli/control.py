@@ -20,6 +20,12 @@ class NoAgentError(KvtideError):
     """Nobody listens at the control socket."""
 
 
+class AskedWrongError(KvtideError):
+    """What was asked for can be asked of nobody."""
+
+    exit_code = 2
+
+
 class ControlClient:
     """``socket``: the link's; the control socket is beside it, or where ``KVTIDE_CONTROL`` says.
 
@@ -57,6 +63,8 @@ class ControlClient:
             raise KvtideError(f"{after}: what was asked for may still be done; see: kvtide actions list") from None
         except httpx2.HTTPError as error:
             raise KvtideError(f"{self._path}: {str(error) or type(error).__name__}") from None
+        if response.status_code == httpx2.codes.BAD_REQUEST:
+            raise AskedWrongError(_error(response))
         if response.status_code != httpx2.codes.OK:
             raise KvtideError(_error(response))
         return response.content

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 
-from agent.actions.persons import OrderError, Persons, UnknownError
+from agent.actions.persons import OrderError, Persons, UnknownError, WrongError
 from agent.control.peer import PREFIX, name_of
 from engine_hooks.levers.orders import Arguments
 
@@ -133,7 +133,7 @@ def _answered(answer: Callable[[Request], Awaitable[Any]]) -> Callable[[Request]
     async def respond(request: Request) -> Response:
         try:
             return _json(await answer(request))
-        except BadBodyError as error:
+        except (BadBodyError, WrongError) as error:
             return _json({"error": str(error)}, 400)
         except UnknownError as error:
             return _json({"error": str(error)}, 404)

@@ -64,6 +64,8 @@ def _plain(bound: float) -> str:
 def number(arguments: Arguments, name: str, low: float, high: float, default: float | None = None) -> float:
     """Return a numeric argument within ``low..high``; raises :class:`RefusedError`."""
     value: Any = arguments.get(name, default)
+    if value is None:
+        raise RefusedError("bad_argument", f"{name} is needed: a number in {_plain(low)}..{_plain(high)}")
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         told = repr(value)[:40]
         raise RefusedError("bad_argument", f"{name}: {told}: must be a number in {_plain(low)}..{_plain(high)}")

@@ -10,6 +10,7 @@ from tests.unit.builders import make_action, make_actions
 def test_one_that_only_looks_shows_nothing() -> None:
     assert box(None) == ""
     assert box(ActionsState()) == ""
+    assert "switched off by ann" in box(ActionsState(off="switched off by ann"))
 
 
 def test_actions_say_what_for_and_whether_they_helped() -> None:

@@ -305,6 +305,8 @@ def test_a_number_is_within_its_bounds() -> None:
     assert number({}, "x", 0, 1, 0.25) == 0.25
     with pytest.raises(RefusedError, match=r"^x: 2: must be a number in 0\.\.1$"):
         number({"x": 2}, "x", 0, 1)
+    with pytest.raises(RefusedError, match=r"^x is needed: a number in 0\.\.1$"):
+        number({}, "x", 0, 1)
     with pytest.raises(RefusedError):
         number({"x": float("nan")}, "x", 0, 1)
 

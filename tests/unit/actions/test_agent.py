@@ -96,6 +96,8 @@ def test_from_a_leak_to_the_lever_over_a_kill_and_off(node: Node) -> None:
     assert watermark.value == 70
     assert node.agent.metrics()["kvtide_action_in_force"] == 1
     assert "not in force" in node.kvtide("undo", action["id"], code=1)
+    assert "must be one of" in node.kvtide("order", "watermarks", "m", "blocks=70", code=2)
+    assert "no such engine" in node.kvtide("order", "watermark", "n", "blocks=70", code=1)
 
     node.agent.kill()
     from_the_journal = node.listed()

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from starlette.testclient import TestClient
 
-from agent.actions.persons import OrderError, Persons, UnknownError
+from agent.actions.persons import OrderError, Persons, UnknownError, WrongError
 from agent.control.app import build_control
 from agent.faces.actions import block, stops
 from agent.top.action_lines import standing_of
@@ -330,7 +330,7 @@ async def test_the_control_app(make_rig: MakeRig) -> None:
             assert app.post("/api/v1/orders", json=body).status_code == 400
         assert app.post("/api/v1/orders", json=NAMED).status_code == 404
         assert app.post("/api/v1/actions/none/undo").status_code == 404
-        assert app.post("/api/v1/veto", json={"lever": "bogus"}).status_code == 409
+        assert app.post("/api/v1/veto", json={"lever": "bogus"}).status_code == 400
         assert app.get("/api/v1/veto").status_code in (404, 405)
 
     await asyncio.to_thread(ask)
@@ -376,3 +376,11 @@ def test_reload_over_tcp_is_for_programs_and_only_where_it_is_allowed() -> None:
     assert app.post("/-/reload").text == "reloaded\n"
     assert app.post("/-/reload", headers={"Origin": "http://evil.example"}).status_code == 403
     assert app.get("/-/reload").status_code == 405
+
+
+@pytest.mark.parametrize("engine", ["", "x" * 129, "a\0b", "a\nb", "\u202em"])
+async def test_nobody_holds_what_cannot_be_typed_again(make_rig: MakeRig, engine: str) -> None:
+    persons = Persons((await make_rig()).actions)
+    with pytest.raises(WrongError, match=r"^engine: .*: must have 1 to 128 characters that can be shown$"):
+        persons.mark(engine, "drain", by="ann")
+    assert persons.marks() == ()

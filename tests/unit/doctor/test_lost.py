@@ -14,7 +14,11 @@ def lost(host: HostState | None) -> list[str]:
 
 def test_each_reason_is_told_once_with_all_that_it_costs() -> None:
     host = make_host(unavailable={"host_pids": "no pids", "dead": "no pids", "cgroups": "v1"})
-    assert lost(host) == ["not told: cgroups: v1", "not told: dead, host_pids: no pids"]
+    assert lost(host) == [
+        "not told: limits of memory (cgroups): v1",
+        "not told: whether processes that are gone still hold GPU memory; "
+        "which process here is which of the driver's: no pids",
+    ]
     assert {each.level for each in findings(make_state(host=host))} == {"note"}
 
 
