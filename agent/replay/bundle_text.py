@@ -83,8 +83,8 @@ def _remarks(replay: BundleReplay) -> list[str]:
 
 def _against(live: Likeness) -> list[str]:
     if not live.only_live and not live.only_replay:
-        same = f"all {live.same:,} changes of verdicts are" if live.same else "neither has a change of a verdict"
-        told = [f"As the live agent said: {same}{' the same' if live.same else ''}."]
+        same = f"As the live agent said: all {live.same:,} changes of verdicts are the same."
+        told = [same if live.same else "The live agent had no change of a verdict either."]
     else:
         told = [f"{count_of(live.same, 'change')} of verdicts are as the live agent said."]
         told += [f"Only live: {'; '.join(live.only_live)}."] if live.only_live else []

@@ -89,6 +89,11 @@ def test_what_is_told_of_it(tmp_path: Path) -> None:
     assert f"As the live agent said: all {replay.live.same} changes of verdicts are the same." in text
 
 
+def test_where_both_say_nothing_that_is_told(tmp_path: Path) -> None:
+    path, _ = recorded(tmp_path, leaking(30, 30))
+    assert "The live agent had no change of a verdict either." in shown(replay_bundle(path))
+
+
 def test_another_policy_is_not_compared_with_what_live_said(tmp_path: Path) -> None:
     path, _ = recorded(tmp_path, leaking(SECONDS, 60, 120))
     replay = replay_bundle(path, TEXTBOOK, "textbook")
