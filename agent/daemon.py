@@ -14,6 +14,7 @@ from collections.abc import Callable
 import uvicorn
 from msgspec.structs import replace
 
+from agent import heap
 from agent.actions.actions import Actions
 from agent.actions.own import OwnLever, Prepares
 from agent.actions.persons import Persons
@@ -89,6 +90,7 @@ class Agent:
             )
         )
         self._next_readings = self._last_look = 0.0
+        self._next_trim = 0.0
         self._started_at = time.time()
         self._looked_at: AgentState | None = None  # once a second, whether anybody asks for a snapshot or not
         self._looked_at_version = -1
@@ -333,6 +335,9 @@ class Agent:
         self._actions.tick()
         if now >= self._next_readings:
             self._look_now(now)
+        if now >= self._next_trim:
+            self._next_trim = now + heap.EVERY_SECONDS
+            heap.trim()
 
     def _look_now(self, now: float) -> None:
         self._last_look = now

@@ -42,6 +42,7 @@ def agent(
     import os
     import resource
 
+    from agent import heap
     from agent.config import load
     from agent.daemon import Agent
 
@@ -68,4 +69,5 @@ def agent(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:  # a sandbox may forbid to ask
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    heap.settle()
     asyncio.run(serve())
