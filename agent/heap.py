@@ -1,9 +1,9 @@
 """What the C library keeps of the memory that was given back to it: no more than it must.
 
 Pages of metrics, states and frames come and go in hundreds of kilobytes, some hundred times a minute. glibc takes the
-first of them by mmap and, once one is freed, learns to take all that are as large from its heap; there they leave holes
-between what stays, and the heap grows for hours though nothing in it does. Other C libraries have no such habits, and no
-such functions: there nothing is done.
+first of them by mmap and, once one is freed, learns to take all that are as large from its heap; there they leave
+holes between what stays, and the heap grows for hours though nothing in it does. Other C libraries have no such
+habits, and no such functions: there nothing is done.
 """
 
 from __future__ import annotations
