@@ -206,4 +206,4 @@ def test_what_no_privilege_costs_is_told(node: Running) -> None:
     assert "host's pid namespace" in host["unavailable"]["dead"]
     line = command((), [str(KVTIDE), "doctor", "--url", node.url, "--json"], uid=AGENT, gid=AGENT)
     done = subprocess.run(line, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": ""})
-    assert "not told: dead, host_pids: the agent does not see the host's pids" in done.stdout
+    assert "which process here is which of the driver's: the agent does not see the host's pids" in done.stdout

@@ -60,6 +60,7 @@ async def running(
     source = Still(nodes.seen_of(state or nodes.full(tenants=6)))
     app = Top(source, Look(), Where(view=view))
     async with app.run_test(size=size) as pilot:
+        await eventually_async(lambda: source.started)  # after the first screen, which may come late
         await pilot.pause()
         yield app, pilot, source
 
