@@ -18,7 +18,7 @@ PYTEST_ARGS ?=
 SCORE_ARGS ?=
 # Passed on to `make chaos`: --seconds N, --seed N
 CHAOS_ARGS ?=
-# Passed on to `make soak`: --minutes N
+# Passed on to `make soak`: --minutes N, --warm-up N, --twin
 SOAK_ARGS ?=
 export PYTHON TORCH_PIP_ARGS DEMO_SECONDS
 
@@ -52,7 +52,7 @@ help: ## List the targets
 	@echo '  PYTEST_ARGS=-x         passed on to pytest'
 	@echo '  SCORE_ARGS=--quick     passed on to the score'
 	@echo '  CHAOS_ARGS=--seconds=60  passed on to the chaos'
-	@echo '  SOAK_ARGS=--minutes=10   passed on to the soak; --twin: an engine without hooks beside it'
+	@echo '  SOAK_ARGS=--minutes=10   passed on to the soak (--warm-up=5; --twin: an engine without hooks beside it)'
 
 setup: ## Make both environments and the tiny model (3-5 min once, then no time)
 	@$(call locked,$(AGENT_STAMP) $(PLUGINS_STAMP) $(MODEL_STAMP) $(HELM_STAMP))

@@ -83,7 +83,7 @@ class EngineServer:
         if max_num_seqs is not None:
             command += ["--max-num-seqs", str(max_num_seqs)]
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._scratch = tempfile.mkdtemp(prefix="kvtide-")  # short: paths of sockets have 107 characters
+        self._scratch = tempfile.mkdtemp(prefix="vllm-")  # short: paths of sockets have 107 characters
         with log.open("wb") as out:
             self._process = subprocess.Popen(
                 [*command, *args],
