@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -146,14 +147,8 @@ def test_a_key_that_is_repaired_is_taken_at_the_next_attempt(
     link = start_link(Recorder(), key=path)
     assert listener.accept().everything() == []
     write_key(path)
-    for _ in range(5):  # attempts that were under way
-        peer = listener.accept()
-        nonce = peer.banner() if path.exists() else b""
-        frame = peer.receive_raw()
-        if frame:
+    for _ in range(5):  # attempts that were under way hang up, some before we have said a word
+        with contextlib.suppress(wire.WireError, BrokenPipeError, ConnectionResetError):
+            listener.accept().shake_hands()
             break
-    challenge = wire.decode(frame)
-    assert isinstance(challenge, wire.Challenge)
-    peer.send(wire.Proof(mac=link_module.Session(KEY, nonce, challenge.nonce).agent_proof()))
-    assert isinstance(peer.receive(), wire.Hello)
     eventually(lambda: link.up)
