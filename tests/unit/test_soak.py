@@ -10,6 +10,7 @@ import pytest
 
 from tests.bed.hook_memory import CEILING_MIB
 from tests.bed.soak import BESIDE_KIB, RESTARTS_KIB, Seen, beside, hooks_kib, judged
+from tests.bed.trend import trend
 
 LOOKS, LOOK_SECONDS = 450, 2.0
 HOUR = 3600.0
@@ -42,6 +43,18 @@ def seen(**per_hour: float) -> Seen:
 
 def test_what_only_moves_has_not_grown() -> None:
     assert judged(seen(), 0.0) == []
+
+
+def test_what_wanders_for_minutes_has_not_grown() -> None:
+    """As the agent's memory does: what it is at now it was nearly at a minute ago. One in forty may be taken for more."""
+    runs, told = 400, 0
+    for run in range(runs):
+        draw, value, found = random.Random(run), 0.0, Seen()
+        for look in range(2 * LOOKS):
+            value = 0.98 * value + draw.gauss(0.0, 0.02)
+            found.agent_mib.append((look * LOOK_SECONDS, 67.0 + value))
+        told += trend(found.agent_mib).grows
+    assert told <= 0.06 * runs
 
 
 def test_what_grows_in_any_engine_is_not_ours() -> None:
