@@ -131,6 +131,7 @@ check: agent-env ## Lint, format, types, import contracts, generated files fresh
 	@$(AGENT)/bin/python -m alerts.build --check
 	@$(AGENT)/bin/python -m dashboards.build --check
 	@$(AGENT)/bin/python -m deploy.values_docs --check
+	@$(AGENT)/bin/python -m deploy.values_schema --check
 	@$(AGENT)/bin/python -m deploy.audit
 
 generate: agent-env ## Write the generated pages of docs/, rules, routing and boards
@@ -140,6 +141,7 @@ generate: agent-env ## Write the generated pages of docs/, rules, routing and bo
 	@$(AGENT)/bin/python -m alerts.build
 	@$(AGENT)/bin/python -m dashboards.build
 	@$(AGENT)/bin/python -m deploy.values_docs
+	@$(AGENT)/bin/python -m deploy.values_schema
 
 dist: agent-env ## Build the wheel, the sdist and the Helm chart into dist/
 	@$(call locked,$(HELM_STAMP))

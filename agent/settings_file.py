@@ -29,7 +29,8 @@ _QUERY = re.compile(r"(://[^?\s'\"]*\?)[^\s'\"]*")
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice: the second would silently replace the first.
 
-    Also aliases that make millions of values of a few lines, or hold themselves, and numbers of thousands of digits.
+    Also aliases that make millions of values of a few lines, or hold themselves, numbers of thousands of digits, and
+    those that only YAML 1.1 takes for numbers: 1:30 would be 90, of whatever unit.
     """
 
     def get_single_node(self) -> Any:
@@ -39,14 +40,20 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_number(self, node: Any) -> int:
+        _refuse_sixties(node)
         try:
             number: int = super().construct_yaml_int(node)
         except ValueError:
-            if not set(node.value) <= set("+-0123456789_:"):
+            if not set(node.value) <= set("+-0123456789_"):
                 raise  # no number at all
             number = 1 << (MOST_BITS + 1)  # Python's own limit of digits
         if number.bit_length() > MOST_BITS:
             raise yaml.constructor.ConstructorError(None, None, "too large a number", node.start_mark)
+        return number
+
+    def construct_fraction(self, node: Any) -> float:
+        _refuse_sixties(node)
+        number: float = super().construct_yaml_float(node)
         return number
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -60,6 +67,13 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_fraction)
+
+
+def _refuse_sixties(node: Any) -> None:
+    if ":" in node.value:
+        problem = f"{_short(node.value)} would be counted in sixties: write a plain number, or put it in quotes"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
 def _weigh(node: Any, weights: dict[int, int]) -> int:

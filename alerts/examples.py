@@ -9,10 +9,18 @@ import yaml
 from alerts import alertmanager
 
 SECRETS = "/etc/alertmanager/secrets"
-_TITLE = "{{ .CommonLabels.instance }}: {{ .Alerts.Firing | len }} firing, {{ .Alerts.Resolved | len }} over"
+# An alert on the fleet has no node. Who is woken reads what it is, and where all are over the last word must not read
+# like the first.
+_TITLE = (
+    "{{ with .CommonLabels.instance }}{{ . }}{{ else }}fleet{{ end }}: "
+    "{{ with .Alerts.Firing }}{{ (index . 0).Annotations.summary }}; {{ end }}"
+    "{{ .Alerts.Firing | len }} firing, {{ .Alerts.Resolved | len }} over"
+)
 _TEXT = (
-    "{{ range .Alerts }}*{{ .Labels.severity }}*, within {{ .Labels.respond_within }}: {{ .Annotations.summary }}\n"
-    "{{ .Annotations.description }}\n{{ .Annotations.runbook_url }}\n{{ end }}"
+    "{{ range .Alerts.Firing }}*{{ .Labels.severity }}*, within {{ .Labels.respond_within }}: "
+    "{{ .Annotations.summary }}\n{{ .Annotations.description }}\n{{ .Annotations.runbook_url }}\n"
+    "{{ .Annotations.dashboard }}\n{{ end }}"
+    "{{ range .Alerts.Resolved }}over: {{ .Annotations.summary }}\n{{ end }}"
 )
 
 

@@ -7,6 +7,8 @@ from exporters.catalogue.base import Metric
 
 JOB = 'job="kvtide"'
 ENGINE = "on (instance, engine)"
+GPU = "on (instance, gpu)"
+HELD = "10m"  # for so long a verdict is held whose subject can't be seen
 
 
 def verdict(kind: str, *tiers: str, without: str = "scope, phase, tier, source") -> str:
@@ -19,17 +21,29 @@ def verdict(kind: str, *tiers: str, without: str = "scope, phase, tier, source")
     return f"max without ({without}) ({c.VERDICT.name}{{{labels}}})"
 
 
-def happened(metric: Metric, window: str, labels: str = "") -> str:
-    """Return how often a counter that begins with its first event has counted in ``window``; absent where not once.
+def seen(metric: Metric, kind: str, by: str = ENGINE) -> str:
+    """Return ``metric``; while a verdict of ``kind`` is held because its subject can't be seen, what it was last.
+
+    A page on both must not end then, and page again when it is seen.
+    """
+    held = f'{c.VERDICT_HELD.name}{{kind="{kind}"}}'
+    return f"({metric.name} or last_over_time({metric.name}[{HELD}]) and {by} {held})"
+
+
+def happened(metric: Metric, minutes: int, labels: str = "") -> str:
+    """Return how often a counter that begins with its first event has counted in ``minutes``; absent where not once.
 
     Such a series has nothing before its first event, so that ``increase`` misses it. It counts from nothing where its
-    agent was scraped a window ago and had not had it for hours; an agent that is new to Prometheus has a past that is
-    not known, and a source that failed for a while brings back what it had.
+    agent was scraped a window ago and had not had it since it started, as far back as six hours: an agent that began
+    anew counts anew, one that is new to Prometheus has a past that is not known, and a source that failed for a while
+    brings back what it had. It is looked for once a minute: so the window is a minute longer for the agent.
     """
-    series = f"{metric.name}{{{labels}}}" if labels else metric.name
+    series, window = f"{metric.name}{{{labels}}}" if labels else metric.name, f"{minutes}m"
+    began = f"max by (instance) ({c.AGENT_START.name})"
     return f"""(round(increase({series}[{window}])) > 0
-        or ({series} > 0 unless max_over_time({series}[6h] offset {window}))
-        and on (instance) up{{{JOB}}} offset {window} == 1)"""
+        or ({series} > 0 unless max_over_time(timestamp({series})[6h:1m] offset {window})
+            >= on (instance) group_left () {began})
+        and on (instance) up{{{JOB}}} offset {minutes + 1}m == 1)"""
 
 
 def enforcing() -> str:

@@ -6,10 +6,11 @@ from typing import Any
 
 import yaml
 
+from exporters.catalogue.base import DETAIL_INTERVAL
+
 RULES = ("kvtide-recording.yml", "kvtide-alerts.yml")
 JOB = "kvtide"
 AGENT = "127.0.0.1:9477"
-DETAIL_INTERVAL = "60s"
 
 
 def config(interval: str, *, detail: bool = False) -> dict[str, Any]:

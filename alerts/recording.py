@@ -33,7 +33,8 @@ def _engines(policy: Policy) -> Group:
     # Without what has leaked, is kept past its lease, or is pinned by a connector that nobody sees into: a leak by way
     # of one is pinned until it is old enough. The latter two are often not there, and are none then. What was given
     # back twice is still somebody's: it stays in.
-    late = f"sum by (instance, job, engine) ({c.DELAYED_EXPIRED.name})"
+    # `without`: whatever else a target's labels are (an operator's `namespace`), both sides must have them to match.
+    late = f"sum without (peer, direction) ({c.DELAYED_EXPIRED.name})"
     at_work = f"""clamp_min({used} - {c.KV_ORPHANED.name} - ({c.KV_PINNED.name} or 0 * {used})
         - ({late} or 0 * {used}), 0)"""
 

@@ -19,9 +19,10 @@ RESPOND_WITHIN: dict[Severity, str] = {"warning": "30m", "severe": "15m", "emerg
 PAGES: frozenset[Severity] = frozenset({"severe", "emergency"})
 
 RUNBOOKS = "docs/runbooks/"  # where people find the pages: `python -m alerts.build --runbooks URL`
-# An empty choice would be a choice, too: panels would ask for the engine without a name.
+# An empty choice would be a choice, too: panels would ask for the node or the engine without a name.
 _CHOSEN = (
-    "?var-instance={{ $labels.instance | urlquery }}{{ with $labels.engine }}&var-engine={{ . | urlquery }}{{ end }}"
+    "?{{ with $labels.instance }}var-instance={{ . | urlquery }}{{ end }}"
+    "{{ with $labels.engine }}&var-engine={{ . | urlquery }}{{ end }}"
 )
 _ALSO = {"kvtide-node": "gpu", "kvtide-tenants": "tenant", "kvtide-leaks": "tenant"}  # variables that few boards have
 BOARDS = "/d/"  # of the Grafana that has the boards: `--grafana URL` puts its address before it

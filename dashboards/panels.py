@@ -28,6 +28,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.query import Query, of_detail
 from dashboards.units import Unit
+from exporters.catalogue.base import DETAIL_INTERVAL
 
 # One of the SDK's builders of panels: they share their methods, and no class.
 Panel = Any
@@ -162,7 +163,7 @@ def bars(
 def heatmap(title: str, why: str, buckets: str, unit: Unit, none: str) -> Panel:
     """Return a histogram over time: how many came into each bucket. ``buckets``: increase by ``le``."""
     panel = _begin(heat.Panel(), title, why, (), empty(none, buckets))
-    target = prometheus.Dataquery().ref_id("A").expr(buckets).legend_format("{{le}}").range()
+    target = _query("A", buckets).legend_format("{{le}}").range()
     return (
         panel.with_target(target.format(PromQueryFormat.HEATMAP))
         .unit(unit.beside_a_number)
@@ -208,9 +209,17 @@ def _begin(
     said = empty(none, *(each.expr for each in queries))
     panel = panel.title(title).description(why).datasource(SOURCE).no_value(said)
     for number, query in enumerate(queries):
-        target = prometheus.Dataquery().ref_id(ref(number)).expr(query.expr).legend_format(query.legend)
+        target = _query(ref(number), query.expr).legend_format(query.legend)
         panel = panel.with_target(target.instant() if instant else target.range())
     return panel
+
+
+def _query(name: str, expr: str) -> prometheus.Dataquery:
+    """Return a query. Grafana makes the window of a rate of the data source's interval unless the query has its own:
+    the second page is scraped more rarely, and in such a window there would be one sample, which has no rate.
+    """
+    query = prometheus.Dataquery().ref_id(name).expr(expr)
+    return query.interval(DETAIL_INTERVAL) if "$__rate_interval" in expr and of_detail(expr) else query
 
 
 def empty(none: str, *exprs: str) -> str:

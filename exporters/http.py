@@ -154,7 +154,11 @@ def _is_here(request: Request) -> bool:
     try:
         if request.client is not None and request.client.host.startswith("uid:"):
             return True
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+        if request.client is None:
+            return False
+        address = ipaddress.ip_address(request.client.host)
+        mapped = getattr(address, "ipv4_mapped", None)  # an IPv4 peer of a socket that listens on both
+        return (address if mapped is None else mapped).is_loopback
     except ValueError:
         return False
 

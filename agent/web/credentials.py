@@ -95,6 +95,8 @@ def _network(address: str) -> str:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
+    mapped = getattr(parsed, "ipv4_mapped", None)  # an IPv4 peer of a socket that listens on both
+    parsed = parsed if mapped is None else mapped
     return str(parsed) if parsed.version == 4 else str(ipaddress.ip_network((parsed, 64), strict=False))
 
 

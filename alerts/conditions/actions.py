@@ -29,7 +29,7 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             name="KvtideActionsFail",
             condition="action_ineffective",
             severity="severe",
-            expr=happened(c.ACTIONS, "15m", 'result=~"failed|lost|expired"'),
+            expr=happened(c.ACTIONS, 15, 'result=~"failed|lost|expired"'),
             summary="{{ $labels.instance }}: {{ $labels.lever }} {{ $labels.result }}",
             description="""kvtide pulled {{ $labels.lever }} on {{ $labels.instance }} in the last 15 minutes, and {{
                 $value }} of these actions ended as {{ $labels.result }}. kvtide actions list says which, and what was

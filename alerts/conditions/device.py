@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from agent.policy.types import Policy
-from alerts.exprs import by_process, estimate, percent, verdict
+from alerts.exprs import GPU, by_process, estimate, percent, seen, verdict
 from alerts.rule import WHO, Alert
 from exporters import catalogue as c
 
 GIB = 2**30
-GPU = "on (instance, gpu)"
 AHEAD_SECONDS = 4 * 3600
 PROCESS = "(instance, engine, process, role, rank, device)"
 
@@ -85,7 +84,7 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             name="KvtideDeviceFullSoon",
             condition="device_growth",
             severity="emergency",
-            expr=f"{c.GPU_USE.name} and {GPU} {verdict('device_growth', 'page')}",
+            expr=f"{seen(c.GPU_USE, 'device_growth', GPU)} and {GPU} {verdict('device_growth', 'page')}",
             summary="GPU {{ $labels.gpu }}: full within half an hour",
             description=f"""{{{{ $value | humanizePercentage }}}} of GPU {{{{ $labels.gpu }}}} on {{{{ $labels.instance
                 }}}} is in use and it grows: full in less than {policy.host.limit_seconds / 60:g} minutes.""",
@@ -118,9 +117,10 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             condition="gpu_lost",
             severity="emergency",
             expr=verdict("gpu_lost", "page"),
-            summary="GPU {{ $labels.gpu }} is lost",
-            description="""The driver does not reach GPU {{ $labels.gpu }} of {{ $labels.instance }} any more.
-                Nothing that runs on it can go on.""",
+            # Not only one that is gone: a page is also for errors after which the card must be reset or replaced.
+            summary="GPU {{ $labels.gpu }} is lost or failing",
+            description="""The driver does not reach GPU {{ $labels.gpu }} of {{ $labels.instance }} any more, or has
+                reported an error of it that engines don't survive. kvtide status says which, and what helps.""",
             board="kvtide-node",
         ),
         Alert(

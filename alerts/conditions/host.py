@@ -57,7 +57,7 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             name="KvtideKilledForMemory",
             condition="oom_kill",
             severity="emergency",
-            expr=happened(c.ENGINE_OOM_KILLS, "5m"),
+            expr=happened(c.ENGINE_OOM_KILLS, 5),
             keep="10m",
             summary="{{ $labels.engine }}: the kernel killed a process of it for memory",
             description="""{{ $value | humanize }} processes of {{ $labels.engine }} on {{ $labels.instance }} ended

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.policy.types import Policy
-from alerts.exprs import ENGINE, estimate, gauge, percent, verdict
+from alerts.exprs import ENGINE, estimate, gauge, percent, seen, verdict
 from alerts.rule import Alert
 from exporters import catalogue as c
 
@@ -17,8 +17,10 @@ STALLED_SECONDS = 60
 def alerts(policy: Policy) -> tuple[Alert, ...]:
     """Return the alerts on pools."""
     orphaned = f"{c.KV_ORPHANED.name} / {c.KV_CAPACITY.name}"
-    over_freed = verdict("kv_over_freed", "warn", "page")
-    delayed = f"sum by (instance, engine) ({c.DELAYED_BLOCKS.name}) / {ENGINE} {c.KV_CAPACITY.name}"
+    # With the labels of the number, so that it stays one alert where the number comes or goes.
+    over_freed = verdict("kv_over_freed", "warn", "page", without="scope, phase, tier, source, kind")
+    kept, room = (seen(metric, "kv_delayed_free") for metric in (c.DELAYED_BLOCKS, c.KV_CAPACITY))
+    delayed = f"sum by (instance, engine) {kept} / {ENGINE} {room}"
     held = percent(policy.growth.forecast_held_ratio)
     return (
         Alert(
@@ -46,11 +48,25 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             board="kvtide-leaks",
         ),
         Alert(
+            name="KvtideLeakInferred",
+            condition="kv_orphan",
+            severity="warning",
+            # Engines whose blocks nobody can count one by one, and pools beside the main one: there is no number.
+            expr=f"{verdict('kv_orphan', 'warn', 'page')} unless {ENGINE} {c.KV_ORPHANED.name} > 0",
+            held="10m",
+            summary="{{ $labels.engine }}: KV blocks leak, by what can be seen from outside",
+            description="""{{ $labels.engine }} on {{ $labels.instance }} has held KV blocks for 10 minutes that its
+                requests do not account for: of a pool beside the main one, or of an engine whose blocks can't be
+                counted one by one. kvtide status says how much, and what it is inferred from.""",
+            board="kvtide-engine",
+        ),
+        Alert(
             name="KvtideBlocksOverFreed",
             condition="kv_over_freed",
             severity="emergency",
             # Pools beside the main one have no part in the number: there it is 1.
-            expr=f"""{c.KV_OVER_FREED.name} > 0 and {ENGINE} {over_freed} or {ENGINE} {over_freed}""",
+            expr=f"""{seen(c.KV_OVER_FREED, "kv_over_freed")} > 0 and {ENGINE} {over_freed}
+                or {ENGINE} {over_freed}""",
             summary="{{ $labels.engine }}: KV blocks were given back twice; answers may be wrong",
             description="""{{ $value }} blocks or more of {{ $labels.engine }} on {{ $labels.instance }} that are in
                 use were given back
@@ -62,7 +78,7 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             name="KvtideEngineStalled",
             condition="kv_stall",
             severity="emergency",
-            expr=f"""{c.STILL.name} >= {STALLED_SECONDS}
+            expr=f"""{seen(c.STILL, "kv_stall")} >= {STALLED_SECONDS}
                 and {ENGINE} {verdict("kv_stall", "warn", "page")}""",
             summary="{{ $labels.engine }}: work, and no token for {{ $value | humanizeDuration }}",
             description="""{{ $labels.engine }} on {{ $labels.instance }} has requests and has made no token for {{
@@ -72,8 +88,8 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             name="KvtidePoolUnderPressure",
             condition="kv_pressure",
             severity="severe",
-            expr=f"""{c.KV_USE.name} and {ENGINE} {verdict("kv_pressure", "page")}
-                and {ENGINE} {c.HARM.name} == 1""",
+            expr=f"""{seen(c.KV_USE, "kv_pressure")} and {ENGINE} {verdict("kv_pressure", "page")}
+                and {ENGINE} {seen(c.HARM, "kv_pressure")} == 1""",
             held="2m",
             summary="{{ $labels.engine }}: the KV pool is short of blocks, and requests suffer from it",
             description="""{{ $value | humanizePercentage }} of the pool of {{ $labels.engine }} on {{
@@ -140,8 +156,8 @@ def alerts(policy: Policy) -> tuple[Alert, ...]:
             severity="warning",
             expr=f"sum by (instance) ({gauge(c.KV_RESIDUE)}) > {policy.residue.warn_bytes}",
             held="10m",
-            summary="{{ $labels.instance }}: {{ $value | humanize1024 }}B of KV stay after interrupted requests",
-            description=f"""Interrupted drafts and cancelled transfers leave {{{{ $value | humanize1024 }}}}B behind on
+            summary="{{ $labels.instance }}: {{ $value | humanize }}B of KV stay after interrupted requests",
+            description=f"""Interrupted drafts and cancelled transfers leave {{{{ $value | humanize }}}}B behind on
                 {{{{ $labels.instance }}}} for 10 minutes, more than {policy.residue.warn_bytes / 1e6:g} MB.""",
             board="kvtide-leaks",
         ),

@@ -31,6 +31,10 @@ def rows(policy: Policy) -> tuple[Row, ...]:
     effective = f"1 - {_sum(again, BY)} / ({_sum(made, BY)} > 0)"
     complete = f"{_sum(whole, BY)} / ({_sum(ended, BY)} > 0)"
     admitted = f"({_sum(engine(c.PROMPT_TOKENS, '_count'), BY)} > 0)"
+    # By size: a small pool is not as much of them all as a large one.
+    at_work, capacity = engine.recorded("engine:kvtide_kv_at_work:ratio"), engine(c.KV_CAPACITY)
+    working = f"{at_work} * on (instance, engine) {capacity}"
+    all_at_work = f"sum({working}) / sum({capacity} and on (instance, engine) {at_work})"
     return (
         Row(
             "What is it worth now, and whose is the worst",
@@ -64,7 +68,7 @@ def rows(policy: Policy) -> tuple[Row, ...]:
                 stat(
                     "Pool at work",
                     "Share of all pools that live requests hold, what has leaked left out.",
-                    Query("avg(" + engine.recorded("engine:kvtide_kv_at_work:ratio") + ")", "at work"),
+                    Query(all_at_work, "at work"),
                     unit=share("of the pools"),
                     none=absent.RULES,
                 ),

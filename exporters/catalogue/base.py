@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+DETAIL_INTERVAL = "60s"  # the page of details is made to be scraped so often
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:

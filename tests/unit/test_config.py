@@ -148,6 +148,17 @@ def test_what_is_not_yaml_is_said_so(tmp_path: Path, text: str | bytes, place: s
     assert refusal(file).startswith(f"{file}:{place} not valid YAML: ")
 
 
+@pytest.mark.parametrize("number", ["1:30", "-1:00", "1:30.5", "1:" * 500 + "1"])
+def test_nothing_is_counted_in_sixties(tmp_path: Path, number: str) -> None:
+    """YAML 1.1 reads 1:30 as 90: seconds, minutes, or whatever the key's unit is."""
+    said = refusal(written(tmp_path, f"recorder:\n  full_minutes: {number}\n"))
+    assert "recorder" not in said
+    assert ": line 2: not valid YAML: " in said
+    assert said.endswith(" would be counted in sixties: write a plain number, or put it in quotes")
+    assert len(said) < 500
+    load(written(tmp_path, 'policy: "1:30"\n'), {})
+
+
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     assert refusal(tmp_path / "no.yaml") == f"{tmp_path / 'no.yaml'}: No such file or directory"
     assert refusal(tmp_path) == f"{tmp_path}: Is a directory"

@@ -58,12 +58,13 @@ def test_minutes_that_can_not_be(tmp_path: Path, minutes: str) -> None:
 def test_only_this_host_may_ask(tmp_path: Path) -> None:
     asked: list[float] = []
     record = made(tmp_path / "a", asked)
-    for client in (ELSEWHERE, ("a name", 1)):
+    for client in (ELSEWHERE, ("a name", 1), ("::ffff:10.0.0.9", 1)):
         answer = asking(record, client).get("/api/v1/record")
         assert answer.status_code == 403
         assert answer.text == "only this host may ask for recordings, and who is known by http.web_config_file\n"
     assert asked == []
-    assert asking(record, ("::1", 4000)).get("/api/v1/record").status_code == 200
+    for here in ("::1", "::ffff:127.0.0.1"):  # the latter where [::] is listened on
+        assert asking(record, (here, 4000)).get("/api/v1/record").status_code == 200
 
 
 def test_what_can_not_be_recorded_is_said() -> None:

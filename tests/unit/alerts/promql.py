@@ -104,6 +104,8 @@ def is_scalar(node: Any) -> bool:
 def labels(node: Any) -> frozenset[str]:
     """Return the labels that the result of a node can have; raises ``KeyError`` for a series that nobody makes."""
     node = bare(node)
+    if isinstance(node, promql.SubqueryExpr):
+        node = bare(node.expr)
     if isinstance(node, promql.VectorSelector):
         return _selected(node)
     if isinstance(node, promql.MatrixSelector):

@@ -73,15 +73,18 @@ class Case:
         return {"expr": query, "eval_time": f"{self.minutes}m", "exp_samples": expected}
 
 
-def asked_of(cases: Sequence[Case], interval: int) -> Iterator[dict[str, Any]]:
-    """Yield promtool's tests: cases of one node as nodes of one fleet, all judged at once; those of fleets alone."""
+def asked_of(cases: Sequence[Case], interval: int, **added: str) -> Iterator[dict[str, Any]]:
+    """Yield promtool's tests: cases of one node as nodes of one fleet, all judged at once; those of fleets alone.
+
+    ``added``: labels that the scrape adds to all series.
+    """
     together = [case for case in cases if not case.alone]
     nodes = {f"case-{number}:9477": case for number, case in enumerate(together)}
     yield {
         "name": "all",
         "interval": f"{interval}s",
         "input_series": [
-            replace(each, labels={"instance": node} | dict(each.labels)).as_yaml(interval, 60 * case.minutes)
+            replace(each, labels=added | {"instance": node} | dict(each.labels)).as_yaml(interval, 60 * case.minutes)
             for node, case in nodes.items()
             for each in case.series
         ],

@@ -89,6 +89,9 @@ def test_the_shards_give_what_is_asked_above_them() -> None:
     assert job["params"]["match[]"] == [shards.MATCH]
     assert job["job_name"] == shards.JOB
     assert "shard" in shard["global"]["external_labels"]
+    # A node may come to another shard; the watchdog, the guard and what is absent are each shard's own.
+    (dropped,) = shard["alerting"]["alert_relabel_configs"]
+    assert dropped == {"source_labels": ["instance"], "regex": ".+", "target_label": "shard", "replacement": ""}
     (asked,) = re.findall(r'=~"(.+)"', shards.MATCH)
     read = {*re.findall(r"\b(?:fleet|tenant):kvtide_\w+:\w+", (BUILT / "kvtide-global.yml").read_text())}
     assert read <= RECORDED.keys()

@@ -20,7 +20,7 @@ from exporters.text import Text
 from tests.unit.alerts.promql import RULES, Rule, walk
 
 # The same value whether the sample at the window's begin is in it (2) or not (3), but for one interval's worth.
-RANGED = {"rate", "increase", "max_over_time", "quantile_over_time"}
+RANGED = {"rate", "increase", "last_over_time", "max_over_time", "quantile_over_time"}
 LEGACY = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 
 

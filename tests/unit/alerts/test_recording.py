@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,17 @@ def test_what_may_be_a_leak_buys_no_nodes_either(tmp_path: Path) -> None:
                     *engine("m", 900),
                     of(c.DELAYED_EXPIRED, 300, engine="m", peer="p", direction="send"),
                     of(c.DELAYED_EXPIRED, 200, engine="m", peer="q", direction="send"),
+                ],
+                fleet__kvtide_scale_out__ratio=0.5,
+            ),
+            # Whatever a scrape adds to all that it finds on a node, as an operator does.
+            asked(
+                [
+                    replace(each, labels={"namespace": "kvtide"} | dict(each.labels))
+                    for each in (
+                        *engine("m", 900),
+                        of(c.DELAYED_EXPIRED, 500, engine="m", peer="p", direction="send"),
+                    )
                 ],
                 fleet__kvtide_scale_out__ratio=0.5,
             ),

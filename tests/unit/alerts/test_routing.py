@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -119,6 +120,35 @@ def test_inhibition_names_conditions_that_exist() -> None:
         for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
             if matcher.startswith("condition"):
                 assert {*re.findall(r"[a-z_]{3,}", matcher.partition('"')[2])} <= CONDITIONS
+
+
+def shown(template: str, tmp_path: Path, instance: str, **status: str) -> str:
+    """What Alertmanager makes of a template for alerts of these names, by how they stand."""
+    alerts = [
+        {
+            "status": state,
+            "labels": {"severity": "emergency", "respond_within": "now"},
+            "annotations": {"summary": f"{name} is ill", "description": f"What {name} has.", "runbook_url": "book"}
+            | {"dashboard": f"board of {name}"},
+        }
+        for name, state in status.items()
+    ]
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"alerts": alerts, "commonLabels": {"instance": instance} if instance else {}}))
+    (tmp_path / "none.tmpl").write_text("")
+    options = ("--template.glob", str(tmp_path / "*.tmpl"), "--template.text", template, "--template.data", str(data))
+    command = [program("amtool"), "template", "render", *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def test_what_a_chat_shows(tmp_path: Path) -> None:
+    (slack,) = examples.config()["receivers"][0]["slack_configs"]
+    assert shown(slack["title"], tmp_path, "n0:9477", m="firing", n="resolved") == "n0:9477: m is ill; 1 firing, 1 over"
+    assert shown(slack["title"], tmp_path, "n0:9477", n="resolved") == "n0:9477: 0 firing, 1 over"
+    assert shown(slack["title"], tmp_path, "", m="firing") == "fleet: m is ill; 1 firing, 0 over"
+    assert shown(slack["text"], tmp_path, "n0:9477", m="firing", n="resolved") == (
+        "*emergency*, within now: m is ill\nWhat m has.\nbook\nboard of m\nover: n is ill"
+    )
 
 
 def test_examples_hold_no_secret() -> None:

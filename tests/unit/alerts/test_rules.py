@@ -17,9 +17,11 @@ from alerts import build, recording
 from alerts.rule import RESPOND_WITHIN
 from engine_hooks.core.allocation import WAIT_SECONDS
 from exporters import catalogue as c
+from exporters.catalogue import Metric
 from tests.bed.prometheus import NEWER, program
 from tests.unit.alerts.cases import CASES, HEALTHY, E
-from tests.unit.alerts.promtool import MINUTES, RULES, asked_of, of, run, verdict
+from tests.unit.alerts.cases.base import G
+from tests.unit.alerts.promtool import MINUTES, RULES, Series, asked_of, between, of, run, verdict
 
 SCRAPES = (15, 30, 60)
 # Prometheus 3, at the scrape that gives its left-open windows the fewest samples.
@@ -78,6 +80,11 @@ def test_each_alert_fires_on_its_fault_and_on_nothing_else(interval: int, newer:
     run(tmp_path, [*asked_of(CASES, interval)], interval, newer=newer)
 
 
+def test_each_alert_is_the_same_where_the_scrape_adds_labels(tmp_path: Path) -> None:
+    """As an operator does: what has been summed up and what has not must meet all the same."""
+    run(tmp_path, [*asked_of(CASES, 60, namespace="kvtide", rack="a")], 60)
+
+
 @pytest.mark.parametrize(("interval", "newer"), PROGRAMS)
 def test_a_sound_engine_fires_nothing(interval: int, newer: bool, tmp_path: Path) -> None:
     firing = 'ALERTS{alertstate="firing",alertname!="KvtideWatchdog",alertname!~"Textbook.*"}'
@@ -91,6 +98,51 @@ def test_a_sound_engine_fires_nothing(interval: int, newer: bool, tmp_path: Path
         "promql_expr_test": [{"expr": f"count_over_time({firing}[1d])", "eval_time": f"{MINUTES}m", "exp_samples": []}],
     }
     run(tmp_path, [test], interval, newer=newer)
+
+
+def hidden(metric: Metric, value: float, **labels: str) -> Series:
+    """What nobody tells between the 25th minute and the 27th."""
+    return of(metric, lambda at: None if 1500 <= at < 1620 else value, **labels)
+
+
+def test_a_page_goes_on_while_what_it_is_about_can_not_be_seen(tmp_path: Path) -> None:
+    """It would end, and page again two minutes later."""
+    on_the_way = {"peer": "p", "direction": "send"}
+    pages: dict[str, tuple[str, dict[str, str], list[Series]]] = {
+        "KvtideBlocksOverFreed": ("kv_over_freed", E, [hidden(c.KV_OVER_FREED, 3, **E)]),
+        "KvtideEngineStalled": ("kv_stall", E, [hidden(c.STILL, 90, **E)]),
+        "KvtidePoolUnderPressure": ("kv_pressure", E, [hidden(c.KV_USE, 0.99, **E), hidden(c.HARM, 1, **E)]),
+        "KvtideTransfersFillPool": (
+            "kv_delayed_free",
+            E,
+            [hidden(c.DELAYED_BLOCKS, 200, **E, **on_the_way), hidden(c.KV_CAPACITY, 1000, **E)],
+        ),
+        "KvtideDeviceFullSoon": ("device_growth", G, [hidden(c.GPU_USE, 0.97, **G)]),
+    }
+    tests = []
+    for alert, (kind, about, series) in pages.items():
+        held = of(c.VERDICT_HELD, between(1, 1500, 1620), kind=kind, **about)
+        firing = f'ALERTS{{alertname="{alert}",alertstate="firing"}}'
+        tests.append(
+            {
+                "name": alert,
+                "interval": "15s",
+                "input_series": [
+                    each.as_yaml(15, 1800)
+                    for each in (*series, held, of(c.VERDICT, 1, kind=kind, tier="page", phase="confirmed", **about))
+                ],
+                "promql_expr_test": [
+                    # One alert, at each of the last ten minutes' looks.
+                    {
+                        "expr": f"count by (alertname) (count_over_time({firing}[10m]){least})",
+                        "eval_time": "30m",
+                        "exp_samples": [{"labels": f'{{alertname="{alert}"}}', "value": 1}],
+                    }
+                    for least in ("", " >= 40")
+                ],
+            }
+        )
+    run(tmp_path, tests, 15)
 
 
 def test_promtool_says_where_an_alert_does_not_fire(tmp_path: Path) -> None:
@@ -146,6 +198,35 @@ def test_what_people_read(tmp_path: Path) -> None:
                     "dashboard": "/d/kvtide-leaks?var-instance=node-a%3A9477&var-engine=m",
                 },
             ),
+            told(
+                "KvtideResidueLarge",
+                of(c.KV_RESIDUE, 51e6, **E),
+                labels={"instance": "node-a:9477", "engine": "none", "gpu": "none"},
+                annotations={
+                    "summary": "node-a:9477: 51MB of KV stay after interrupted requests",
+                    # In the unit of the threshold: 48.64 MiB would not look like more than 50 MB.
+                    "description": "Interrupted drafts and cancelled transfers leave 51MB behind on node-a:9477 for 10 "
+                    "minutes, more than 50 MB.",
+                    "runbook_url": "docs/runbooks/spec_residue.md",
+                    "dashboard": "/d/kvtide-leaks?var-instance=node-a%3A9477",
+                },
+            ),
+        ],
+        15,
+    )
+
+
+def test_a_link_of_an_alert_on_the_fleet_chooses_no_node(tmp_path: Path) -> None:
+    """One without a name would leave the board's panels empty."""
+    notes = ALERTS["KvtideAgentsAbsent"]["annotations"]
+    run(
+        tmp_path,
+        [
+            told(
+                "KvtideAgentsAbsent",
+                labels={"engine": "none", "gpu": "none", "job": "kvtide"},
+                annotations=notes | {"dashboard": "/d/kvtide-fleet?"},
+            )
         ],
         15,
     )

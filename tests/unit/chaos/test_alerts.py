@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kvtide_chaos import AlertError, AlertWatch
 
+from agent.policy.types import DEFAULT
+from alerts import conditions
+from alerts.rule import Alert
 from tests.bed import net
 
 
@@ -97,3 +102,12 @@ def test_one_address_is_wanted() -> None:
     for given in ({}, {"prometheus": "http://a", "alertmanager": "http://b"}):
         with pytest.raises(ValueError, match="name one"):
             AlertWatch(**given)
+
+
+def test_what_the_page_waits_for_are_alerts_of_kvtides() -> None:
+    text = (Path(__file__).parents[3] / "chaos" / "README.md").read_text()
+    groups = conditions.groups(DEFAULT)
+    alerts = {rule.name: rule for group in groups for rule in group.rules if isinstance(rule, Alert)}
+    assert {*re.findall(r"expect(?:\(\"| )(Kvtide\w+)", text)} <= alerts.keys()
+    ((name, severity),) = re.findall(r'expect\("(\w+)".*?labels\["severity"\] == "(\w+)"', text, re.DOTALL)
+    assert alerts[name].severity == severity

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dashboards.query import RECORDED, Chosen
+from dashboards.query import RECORDED, Chosen, of_detail
 from exporters import catalogue as c
+from exporters.catalogue.base import DETAIL_INTERVAL
 from tests.bed.prometheus import program
-from tests.unit.dashboards.support import BOARDS, CATALOGUE, NAME, Asked, asked, filled, variables
+from tests.unit.dashboards.support import BOARDS, CATALOGUE, NAME, Asked, asked, filled, panels, variables
 
 EVERY = list(asked())
 _SUFFIXES = ("_bucket", "_count", "_sum")
@@ -76,6 +77,14 @@ def test_rates_are_over_windows_that_grafana_fits() -> None:
     fixed = [(each.by, window) for each in EVERY for window in _RATE.findall(each.expr) if not window.startswith("$__")]
     assert not fixed
     assert any("$__rate_interval" in each.expr for each in EVERY)
+
+
+def test_a_rate_of_what_is_scraped_rarely_has_a_window_of_its_own() -> None:
+    """Four scrapes are in it then; one alone, as in that of the first page, has no rate, and the panel no data."""
+    targets = [target for board in BOARDS.values() for panel in panels(board) for target in panel["targets"]]
+    rare = [each for each in targets if "$__rate_interval" in each["expr"] and of_detail(each["expr"])]
+    assert {each.get("interval") for each in rare} == {DETAIL_INTERVAL}
+    assert {each.get("interval") for each in targets if each not in rare} == {None}
 
 
 def test_a_counter_is_never_shown_as_it_stands_but_where_it_says_so_far() -> None:

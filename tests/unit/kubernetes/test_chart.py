@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
+from agent.config import AgentConfig
+from agent.policy.file import PROFILES, of_profile
+from deploy import values_schema
 from deploy.values_docs import CHART, TARGET, render, rows
 from engine_hooks import __version__
 from tests.bed import helm
@@ -53,6 +58,18 @@ def test_every_value_is_documented() -> None:
     assert documented == allowed
 
 
+def test_the_schema_takes_what_the_agent_takes() -> None:
+    text = values_schema.TARGET.read_text()
+    assert text == values_schema.render(text), "make generate"
+    schema = json.loads(text)
+    for profile in PROFILES:
+        settings = {"config": AgentConfig(), "policy": of_profile(profile)}
+        jsonschema.validate({name: each.model_dump(mode="json") for name, each in settings.items()}, schema)
+    assert {name.removeprefix("config.") for name in schema["definitions"] if name.count(".") == 1} >= {
+        *AgentConfig().model_dump()
+    } - {"policy", "gone_after_periods"}
+
+
 def test_a_value_without_a_word_is_refused() -> None:
     with pytest.raises(ValueError, match=r"image\.tag: has no comment"):
         [*rows("image:\n  # its place\n  repository: a\n  tag: b\n")]
@@ -71,6 +88,14 @@ def test_a_value_without_a_word_is_refused() -> None:
         (("--set", "state.type=persistentVolumeClaim"), "existingClaim"),
         (("--set", "engines.disruptionBudget.create=true"), "matchLabels"),
         (("--set", "engines.levers={rm -rf}"), "levers"),
+        (("--set", "engines.levers={reclaim_orphan}"), "levers"),
+        (("--set", "config.htp.listen=0.0.0.0:9477"), "htp"),
+        (("--set", "config.balancer.kubernetes.readiness_gates=true"), "readiness_gates"),
+        (("--set", "config.balancer.mode=enforced"), "mode"),
+        (("--set", "config.supervisor.engines[0].unite=vllm.service"), "unite"),
+        (("--set", "policy.growth.page_a_minute=0.1"), "page_a_minute"),
+        (("--set", "policy.actions.levers.watermarks=enforce"), "watermarks"),
+        (("--set", "policy.use.warn_ratio=0.5"), "warn_ratio"),  # text to helm: --set-json, or a file of values
         (("--set", "monitor.interval=often"), "interval"),
         (("--set", "serviceMonitor.enabled=true"), "needs service.enabled"),
         (

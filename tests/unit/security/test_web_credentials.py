@@ -111,6 +111,16 @@ async def test_an_ipv6_network_is_one_guesser(threads: ThreadPoolExecutor) -> No
     assert await credentials.check(basic("prom", "x"), "2001:db8:1::1") is None
 
 
+async def test_ipv4_hosts_are_not_one_network_where_ipv6_is_listened_on_too(threads: ThreadPoolExecutor) -> None:
+    credentials = Credentials(USERS, threads, lambda: 0.0)
+    for number in range(FAILURES):
+        assert await credentials.check(basic("prom", str(number)), "::ffff:6.6.6.6") is None
+    for address in ("::ffff:6.6.6.6", "6.6.6.6"):
+        with pytest.raises(BusyError):
+            await credentials.check(basic("prom", "x"), address)
+    assert await credentials.check(basic("prom", "geheim"), "::ffff:1.1.1.1") == "prom"
+
+
 async def test_no_more_than_a_few_hashes_are_waited_for(credentials: Credentials) -> None:
     asked = [credentials.check(basic("prom", str(n)), f"10.0.0.{n}") for n in range(4 * MOST_WAITING)]
     answers = await asyncio.gather(*asked, return_exceptions=True)

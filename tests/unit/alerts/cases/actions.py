@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporters import catalogue as c
-from tests.unit.alerts.cases.base import UP, E, pair
+from tests.unit.alerts.cases.base import AGENT, UP, E, pair
 from tests.unit.alerts.promtool import Case, Series, after, always, between, of, verdict
 
 FAILED = {"lever": "trim", "result": "failed"}
@@ -12,14 +12,23 @@ ACTIONS: tuple[Case, ...] = (
     *pair("KvtideBreakerOpen", [of(c.BREAKER_OPEN, after(1, before=0))], {"closed": [of(c.BREAKER_OPEN, 0)]}),
     *pair(
         "KvtideActionsFail",
-        [UP, of(c.ACTIONS, after(1, 1500), **FAILED)],
+        [*AGENT, of(c.ACTIONS, after(1, 1500), **FAILED)],
         {
-            "done": [UP, of(c.ACTIONS, after(9), lever="trim", result="done")],
-            "of before": [UP, of(c.ACTIONS, 9, **FAILED)],
-            "the agent began anew": [UP, of(c.ACTIONS, lambda at: 9 if at < 1200 else None, **FAILED)],
+            "done": [*AGENT, of(c.ACTIONS, after(9), lever="trim", result="done")],
+            "of before": [*AGENT, of(c.ACTIONS, 9, **FAILED)],
+            "the agent began anew": [*AGENT, of(c.ACTIONS, lambda at: 9 if at < 1200 else None, **FAILED)],
         },
     ),
-    Case("KvtideActionsFail", "lost", [UP, of(c.ACTIONS, after(5, 1500, 4), lever="trim", result="lost")]),
+    Case(
+        "KvtideActionsFail",
+        "once more, after the agent began anew",
+        [
+            UP,
+            of(c.AGENT_START, after(1200, 1200, before=0)),
+            of(c.ACTIONS, lambda at: None if 1200 <= at < 1500 else 1, **FAILED),
+        ],
+    ),
+    Case("KvtideActionsFail", "lost", [*AGENT, of(c.ACTIONS, after(5, 1500, 4), lever="trim", result="lost")]),
     *pair(
         "KvtideActionsBlocked",
         [of(c.ACTIONS_BLOCKED, after(1, before=0))],

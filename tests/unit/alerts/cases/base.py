@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.unit.alerts.promtool import MINUTES, Case, Series, Value, always, verdict
+from exporters import catalogue as c
+from tests.unit.alerts.promtool import MINUTES, Case, Series, Value, always, of, verdict
 
 E = {"engine": "m"}
 G = {"gpu": "0"}
 ESTIMATE = {"bound": "estimate"}
 UP = Series("up", {}, always(1))
+AGENT = (UP, of(c.AGENT_START, 0))  # it has been there all the time
 GIB = 2**30
 
 

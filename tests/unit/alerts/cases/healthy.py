@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporters import catalogue as c
-from tests.unit.alerts.cases.base import ESTIMATE, UP, E, G, tooth
+from tests.unit.alerts.cases.base import AGENT, ESTIMATE, E, G, tooth
 from tests.unit.alerts.cases.device import PROCESS
 from tests.unit.alerts.promtool import BREACH, Series, Value, after, always, between, of, ramp, verdict
 
@@ -16,7 +16,7 @@ def falls(at: float) -> float | None:
 def healthy(name: str, use: Value, *also: Series) -> tuple[str, tuple[Series, ...]]:
     """A sound engine at work, whose pool is used so."""
     return name, (
-        UP,
+        *AGENT,
         of(c.KV_USE, use, **E),
         of(c.KV_HELD, lambda at: None if (found := use(at)) is None else 1000 * found, **E),
         of(c.KV_CAPACITY, 1000, **E),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from exporters import catalogue as c
-from tests.unit.alerts.cases.base import ESTIMATE, UP, E, judged, pair
+from tests.unit.alerts.cases.base import AGENT, ESTIMATE, E, judged, pair
 from tests.unit.alerts.promtool import Case, Series, after, between, of
 
 ROW = {"engine": "m", "role": "core", "rank": "0", "what": "cgroup"}
@@ -33,19 +33,26 @@ HOST: tuple[Case, ...] = (
     *judged("KvtideHostMemoryFullSoon", "host_growth", tier="page", process="core/0"),
     *pair(
         "KvtideKilledForMemory",
-        [UP, of(c.ENGINE_OOM_KILLS, after(1, 1680), **E)],
+        [*AGENT, of(c.ENGINE_OOM_KILLS, after(1, 1680), **E)],
         {
             "the agent began before Prometheus": [
                 Series("up", {}, after(1)),
+                of(c.AGENT_START, after(0)),
                 of(c.ENGINE_OOM_KILLS, after(3), **E),
             ],
+            "the same, between two minutes": [
+                Series("up", {}, after(1, 615)),
+                of(c.AGENT_START, after(0, 615)),
+                of(c.ENGINE_OOM_KILLS, after(3, 615), **E),
+            ],
             "the source failed for a while": [
-                UP,
+                *AGENT,
                 of(c.ENGINE_OOM_KILLS, lambda at: None if 600 <= at < 1300 else 3, **E),
             ],
-            "of last night": [UP, of(c.ENGINE_OOM_KILLS, 3, **E)],
+            "of last night": [*AGENT, of(c.ENGINE_OOM_KILLS, 3, **E)],
             "a gap": [
                 Series("up", {}, between(0, 600, 720, 1)),
+                of(c.AGENT_START, 0),
                 of(c.ENGINE_OOM_KILLS, lambda at: None if 600 <= at < 720 else 3, **E),
             ],
         },
@@ -54,7 +61,7 @@ HOST: tuple[Case, ...] = (
     Case(
         "KvtideKilledForMemory",
         "one more",
-        [UP, of(c.ENGINE_OOM_KILLS, after(4, 1680, before=3), **E)],
+        [*AGENT, of(c.ENGINE_OOM_KILLS, after(4, 1680, before=3), **E)],
         labels=E | {"gpu": "none"},
     ),
     *pair(

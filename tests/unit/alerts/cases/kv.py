@@ -30,6 +30,19 @@ KV: tuple[Case, ...] = (
         },
         **E,
     ),
+    *judged("KvtideLeakInferred", "kv_orphan"),
+    Case(
+        "KvtideLeakInferred",
+        "of another pool",
+        [verdict("kv_orphan", "warn"), of(c.KV_ORPHANED, 0, **E)],
+        labels=E | {"gpu": "none"},
+    ),
+    Case(
+        "KvtideLeakInferred",
+        "counted one by one",
+        [verdict("kv_orphan", "warn"), of(c.KV_ORPHANED, 3, **E)],
+        fires=False,
+    ),
     *judged("KvtideBlocksOverFreed", "kv_over_freed", of(c.KV_OVER_FREED, after(2, before=0), **E), tier="page"),
     Case("KvtideBlocksOverFreed", "another pool", [verdict("kv_over_freed")], labels=E | {"gpu": "none"}),
     *pair(
