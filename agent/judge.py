@@ -16,7 +16,18 @@ from agent.signals.types import EngineSignals, NodeSignals, Score, TenantSignals
 from agent.state import AgentState, Judgement, Verdict
 from agent.subject import Subject
 from agent.verdicts import DETECTORS, NODE_DETECTORS
-from agent.verdicts.base import Detector, Facts, Finding, NodeDetector, Track, View, advance, ended, verdict_of
+from agent.verdicts.base import (
+    Detector,
+    Facts,
+    Finding,
+    NodeDetector,
+    Track,
+    View,
+    advance,
+    ended,
+    passed_over,
+    verdict_of,
+)
 from agent.verdicts.endings import ENGINE_GONE, OUT_OF_SIGHT, ending_of
 from agent.verdicts.presence import Presence
 from agent.verdicts.seen import Seen
@@ -102,14 +113,13 @@ class Judge:
                 kind in self._of_absence or seen.has(kind, subject)
             )
             if key in findings or judged or (track and track.phase == "resolved"):
-                how = ending_of(kind, back=seen.has(kind, subject))
+                how = (track.finding.ending if track else "") or ending_of(kind, back=seen.has(kind, subject))
                 track = advance(track, findings.get(key), now, *self._times[kind], ending=how)
             elif track is not None and now - track.seen > HELD_SECONDS:
                 track = ended(track, now, OUT_OF_SIGHT)
             else:
                 held.add(key)
-                if track is not None and track.phase == "suspect":  # for how long it lasts, nobody can say now
-                    track = replace(track, began=track.began + apart)
+                track = track and passed_over(track, apart)
             if track is None:
                 self._tracks.pop(key, None)
             else:
@@ -123,12 +133,11 @@ class Judge:
         return Judgement(at=state.at, signals=signals, verdicts=verdicts, scores=found)
 
     def _pass_over(self, seconds: float) -> None:
-        """Take no account of a time without states: it neither confirms a suspicion nor resolves a verdict."""
+        """Take no account of a time without states: it confirms no suspicion, raises no tier, resolves no verdict."""
+        self._presence.pass_over(seconds)
         for key, track in self._tracks.items():
-            if track.phase == "suspect":
-                self._tracks[key] = replace(track, began=track.began + seconds, seen=track.seen + seconds)
-            elif track.phase == "confirmed":
-                self._tracks[key] = replace(track, seen=track.seen + seconds)
+            if track.phase != "resolved":
+                self._tracks[key] = replace(passed_over(track, seconds), seen=track.seen + seconds)
 
     def _close_gone(self, state: AgentState, now: float) -> None:
         """Forget engines that have ended or restarted; end their verdicts: what a dead process leaked is no more."""
@@ -160,7 +169,8 @@ class Judge:
                     continue
                 if finding is not None:
                     yield (detector.kind, subject), finding
-        view = View(state, signals, self.policy, self._presence.take(state), self._presence.lost)
+        here = self._presence
+        view = View(state, signals, self.policy, here.take(state), here.lost, here.killed)
         for node_detector in NODE_DETECTORS:
             try:
                 found = tuple(node_detector.judge(view))

@@ -57,7 +57,7 @@ class EngineTracker:
         self._policy = policy
         self._restored = restored
         self._names = [f"kv/{name}/{'hooks' if hooked else 'page'}/{which}" for which in ("held", "exact")]
-        self._pace = Pace()
+        self._pace, self._held_pace = Pace(), Pace()
         self._offset = zlib.crc32(name.encode()) % 60
         self.learning = Learning(known)
         self._instance: str | None = None
@@ -88,7 +88,10 @@ class EngineTracker:
         return self._pace.last
 
     def adopt(self, policy: Policy) -> None:
-        """Go by another policy from now on."""
+        """Go by another policy from now on. How many long prompts are usual says nothing of those of another length."""
+        if policy.workload.long_tokens != self._policy.workload.long_tokens:
+            self._serving.long_tokens = policy.workload.long_tokens
+            self.learning.known.pop("long_tail", None)
         self._policy = policy
 
     def take(self, now: float, at: float, reading: Reading, detail: Detail | None) -> EngineSignals:
@@ -170,6 +173,9 @@ class EngineTracker:
         held, whole = _held_of(reading)
         if held is None or whole is None:
             return
+        if self._held_pace.take(now) == "gap":  # it has told other things meanwhile, and not this
+            for series in (self._fast, self._exact, self._equal):
+                series.clear()
         running = None if reading.running is None else float(reading.running)
         self._fast.add(now, held, whole, self._pace.period)
         self._slow.add(now, held, whole, running)
@@ -193,8 +199,13 @@ class EngineTracker:
         fast, policy = self._fast, self._policy.growth
         held, whole = _held_of(reading)
         if held is None or whole is None:
+            # What it was before is not what it is: nothing is said of it until there is a value again.
+            self._growing.clear()
+            self._unexplained.clear()
             missing["growth"] = NO_POOL
-        elif fast.rate is None:
+            missing["unexplained"] = NO_RUNNING if not reading.hooked and reading.running is None else NO_POOL
+            return {"growth": None, "unexplained": None}
+        if fast.rate is None:
             missing["growth"] = fast.reason
         unexplained, slow_unexplained = self._exact.rate, self._slow_exact.slow
         if reading.unaccounted is None:
@@ -219,8 +230,8 @@ class EngineTracker:
             ),
             "slow": self._slow.slow,
             "slow_unexplained": slow_unexplained,
-            "floor_ratio": saw.floor / whole if saw and whole else None,
-            "amplitude_ratio": saw.amplitude / whole if saw and whole else None,
+            "floor_ratio": saw.floor / whole if saw else None,
+            "amplitude_ratio": saw.amplitude / whole if saw else None,
             "period_seconds": saw.period_seconds if saw else None,
             "in_teeth": fast.in_teeth,
         }

@@ -43,6 +43,9 @@ class Equal:
         if not self._bins.add(now, held, running):
             return
         times, lows, beside = list(self._bins.times), list(self._bins.lows), list(self._bins.beside)
+        if not times:  # the bin that has closed was of long ago
+            self.rate, self.reason = None, TOO_SHORT
+            return
         span = times[-1] - times[0]
         needed = 0.9 * KEEP_SECONDS if renewal_seconds is None else max(LEAST_SECONDS, RENEWALS * renewal_seconds)
         self.rate = None

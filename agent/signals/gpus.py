@@ -59,6 +59,12 @@ class _Gpu:
         self.look = Due(LOOK_SECONDS, zlib.crc32(name.encode()) % 5)
         self.parts = _Parts(None, None, None)
 
+    def unseen(self) -> None:
+        """End what lasts: nobody knows what is, or was, meanwhile."""
+        self.warn.clear()
+        self.page.clear()
+        self.kv_free.clear()
+
 
 class GpusTracker:
     """Keeps what the signals of GPUs need of the past; one that is lost begins anew when it is back. ``restored``:
@@ -80,6 +86,9 @@ class GpusTracker:
         units = {unit.gpu: unit for unit in units_of(state)}
         if state.device is not None or gap:
             self._gpus = {name: gpu for name, gpu in self._gpus.items() if name in units}
+        else:  # how full they are while nobody reads them, nobody knows
+            for gpu in self._gpus.values():
+                gpu.unseen()
         return tuple(self._of(now, unit, falls.get(name), gap) for name, unit in units.items())
 
     def kept(self) -> Iterator[tuple[str, KeptTrack]]:
@@ -93,9 +102,7 @@ class GpusTracker:
             gpu = self._gpus[unit.gpu] = _Gpu(unit.gpu, self._restored)
             gpu.since = now
         if gap:
-            gpu.warn.clear()
-            gpu.page.clear()
-            gpu.kv_free.clear()
+            gpu.unseen()
         memory, use = unit.memory, self._policy.use
         whole = memory.total if memory is not None else None
         ratio = (memory.total - memory.free) / memory.total if memory is not None and memory.total > 0 else None

@@ -30,14 +30,20 @@ class Pace:
         if apart <= 0:
             return "back"
         self.last = now
-        most = max(GAP_SECONDS, GAP_PERIODS * self.period) if self._apart else FIRST_GAP_SECONDS
-        if apart > most:
+        if apart > self._most():
             self._apart.clear()  # after it they may come at another pace, which is no gap after the other
             return "gap"
         self._apart.append(apart)
         ranked, half = sorted(self._apart), len(self._apart) // 2
         self.period = ranked[half] if len(ranked) % 2 else (ranked[half - 1] + ranked[half]) / 2
         return "on"
+
+    def late(self, now: float) -> bool:
+        """Return whether a sample that came now would come after a gap."""
+        return self.last is not None and now - self.last > self._most()
+
+    def _most(self) -> float:
+        return max(GAP_SECONDS, GAP_PERIODS * self.period) if self._apart else FIRST_GAP_SECONDS
 
 
 class Due:

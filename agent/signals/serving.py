@@ -49,10 +49,12 @@ def _moment(reading: Reading, detail: Detail | None) -> _Moment:
 
 
 class Serving:
-    """Compares the moment with those of one and of five minutes ago. New values each five seconds."""
+    """Compares the moment with those of one and of five minutes ago. New values each five seconds. ``long_tokens``: a
+    longer prompt is of the long tail.
+    """
 
     def __init__(self, long_tokens: int) -> None:
-        self._long = long_tokens
+        self.long_tokens = long_tokens
         self._minute: Kept[_Moment] = Kept(EVERY_SECONDS, MINUTE)
         self._minutes: Kept[_Moment] = Kept(30.0, MINUTES)
         self._values: Values = {}
@@ -130,7 +132,7 @@ class Serving:
             "request_p99_seconds": quantile(*requests, 0.99, LEAST_FOR_P99) if requests else None,
             "prompt_mean_tokens": _mean_between(moment.prompt_tokens, before.prompt_tokens, LEAST_PROMPTS),
             "prompt_spread_times": _spread(moment.prompt_tokens, before.prompt_tokens, LEAST_FOR_TAIL),
-            "long_tail_ratio": share_above(*prompts, self._long, LEAST_FOR_TAIL) if prompts else None,
+            "long_tail_ratio": share_above(*prompts, self.long_tokens, LEAST_FOR_TAIL) if prompts else None,
             "prefix_hit_ratio": _hits(now, then, prompt),
             "bytes_per_generated_token": _per_token(now, then),
         }

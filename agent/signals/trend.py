@@ -44,12 +44,13 @@ class Trend:
         self._slow = SlowTrack(settle_seconds=settle_seconds, least_ratio=least_ratio, offset=offset, rising=True)
         self._instance: Hashable = None
         self._begun: float | None = None
+        self._absent = False  # for longer than values are apart
         self.growth: Rate | None = None
 
     @property
     def slow(self) -> Slow | None:
-        """The slow estimate."""
-        return self._slow.slow
+        """The slow estimate; None while no value comes."""
+        return None if self._absent else self._slow.slow
 
     @property
     def last(self) -> float | None:
@@ -78,7 +79,10 @@ class Trend:
         up and down with.
         """
         if value is None or not whole or whole <= 0:
+            if self._pace.late(now):
+                self._absent, self.growth = True, None
             return
+        self._absent = False
         step = self._pace.take(now)
         if instance != self._instance or self._begun is None:
             self._instance, self._begun = instance, now

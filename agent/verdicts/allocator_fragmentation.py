@@ -60,7 +60,7 @@ def _of(row: AllocatorSignals, view: View) -> Finding | None:
     member = member_of(view.state, row.engine, row.role, row.rank, row.process)
     told = member.allocator.row if member is not None and member.allocator is not None else None
     segments = _segments(view.state, told, row.gpu)
-    failed = _failed(view.state, row)
+    failed = _failed(view.state, row, 0.0 if member is None else member.started_at)
     retries = row.retries_per_minute or 0.0
     harm = retries >= RETRIES or failed > 0
     if not textbook:
@@ -156,8 +156,10 @@ def _much(size: int | None, whole: int) -> bool:
     return size is not None and size >= max(MUCH_BYTES, round(MUCH_RATIO * whole))
 
 
-def _failed(state: AgentState, row: AllocatorSignals) -> int:
-    """Allocations of this process that failed lately because memory is in pieces."""
+def _failed(state: AgentState, row: AllocatorSignals, since: float) -> int:
+    """Allocations of this process, which began at ``since`` by the wall clock, that failed lately because memory is in
+    pieces: those of one before it under the same name went with that one.
+    """
     return sum(
         failure.event.count
         for failure in state.failures
@@ -165,6 +167,7 @@ def _failed(state: AgentState, row: AllocatorSignals) -> int:
         and failure.judgement is not None
         and failure.judgement.cause == "fragmented"
         and state.at - failure.event.at < RECENT_SECONDS
+        and failure.event.at >= since
         and (failure.engine, failure.process, failure.role, failure.rank)
         == (row.engine, "" if row.engine else row.process, row.role, row.rank)
     )

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from agent.policy.types import DEFAULT, Policy
 from agent.signals.types import EngineSignals, NodeSignals, Reading, TenantSignals
+from agent.sources.host.state import KilledState
 from agent.state import AgentState, EngineState, PoolState, Tier, Verdict, VerdictPhase
 from agent.subject import Subject
 from agent.verdicts.endings import AWAY
@@ -21,7 +22,8 @@ TIERS: tuple[Tier, ...] = ("note", "warn", "page")  # from what nobody is told t
 class Finding:
     """What a detector sees at one moment; see :class:`agent.state.Verdict`.
 
-    ``confirm_seconds``: how long this must hold to be confirmed, where it is not the detector's time.
+    ``confirm_seconds``: how long this must hold to be confirmed, where it is not the detector's time. ``ending``: how
+    it is over once it is seen no more, where that is not the kind's own.
     """
 
     sentence: str
@@ -29,6 +31,7 @@ class Finding:
     evidence: dict[str, float]
     tier: Tier = "page"
     confirm_seconds: float | None = None
+    ending: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,8 @@ class Gone:
 @dataclass(frozen=True, slots=True)
 class View:
     """A node at one moment, with what its numbers mean over time, and what of it has gone. ``lost``: when GPUs that are
-    lost were first seen to be, by label, in Unix seconds.
+    lost were first seen to be, by label, in Unix seconds. ``killed``: processes that were killed for memory, as the
+    host's source told them last, newest first.
     """
 
     state: AgentState
@@ -98,6 +102,7 @@ class View:
     policy: Policy = DEFAULT
     gone: tuple[Gone, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)
+    killed: tuple[KilledState, ...] = ()
 
 
 class NodeDetector(Protocol):
@@ -150,7 +155,7 @@ def advance(
     """
     if finding is None:
         if track is not None and track.phase == "confirmed" and now - track.seen < clear_seconds:
-            return track
+            return replace(track, raised=None)  # it is not worse now, so that has not held
         return ended(track, now, ending)
     needed = confirm_seconds if finding.confirm_seconds is None else finding.confirm_seconds
     if track is None or track.phase == "resolved":
@@ -174,6 +179,13 @@ def _raised(track: Track, finding: Finding, now: float, needed: float) -> Track:
         began, confirmed = (raised, now) if tier == "note" else (track.began, track.confirmed)
         return Track("confirmed", began, now, finding, now, confirmed=confirmed)
     return replace(track, finding=replace(finding, tier=tier), seen=now, raised=raised)
+
+
+def passed_over(track: Track, seconds: float) -> Track:
+    """Return the track after ``seconds`` of which nobody knows anything: nothing has held for the longer by them."""
+    if track.phase == "suspect":
+        return replace(track, began=track.began + seconds)
+    return track if track.raised is None else replace(track, raised=track.raised + seconds)
 
 
 def ended(track: Track | None, now: float, ending: str) -> Track | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from agent.plain import plain
 from agent.retained import count_of
-from agent.state import AgentState, EngineState, Tier
+from agent.state import EngineState, Tier
 from agent.subject import Subject
 from agent.units import human_seconds
 from agent.verdicts.base import Finding, Gone, View
@@ -52,7 +52,7 @@ def _gone(view: View) -> Iterator[tuple[str, Finding]]:
             continue
         evidence = {"gone_seconds": one.seconds}
         work = (one.running or 0) + (one.waiting or 0)
-        why = _why(view.state, one)
+        why = _why(view, one)
         how = "has gone" if one.hooked else "does not answer any more"
         sentence = f"Engine {plain(one.engine)} {how}: for {human_seconds(one.seconds)} nothing has come in its place."
         if work:
@@ -69,14 +69,16 @@ def _silent(view: View) -> Iterator[tuple[str, Finding]]:
     since = {one.engine: one.seconds for one in view.gone if one.silent}
     for engine in view.state.engines:
         # By its own last report, or by ours: what is recorded each 30 s has no finer age.
-        age = max(engine.report_age_seconds or 0.0, since.get(engine.engine, 0.0))
+        watched = since.get(engine.engine, 0.0)
+        age = max(engine.report_age_seconds or 0.0, watched)
         if engine.phase != "silent" or age < SILENT_SECONDS or _starts(engine, view):
             continue
         sentence = f"Engine {plain(engine.engine)} has said nothing for {human_seconds(age)}: {plain(engine.reason)}."
         long = age >= SILENT_PAGE_SECONDS
         tier: Tier = "page" if long else "warn"
-        # A silence that is so long has held for long enough.
-        yield engine.engine, Finding(sentence, REMEDY_SILENT, {"silent_seconds": age}, tier, 0.0 if long else None)
+        # A silence that is so long has held for long enough, but where it was we who did not listen.
+        at_once = 0.0 if long and watched >= SILENT_SECONDS else None
+        yield engine.engine, Finding(sentence, REMEDY_SILENT, {"silent_seconds": age}, tier, at_once)
 
 
 def _members(view: View) -> Iterator[tuple[str, Finding]]:
@@ -97,13 +99,13 @@ def _starts(engine: EngineState, view: View) -> bool:
     return view.state.at - engine.started_at < view.policy.growth.grace_seconds
 
 
-def _why(state: AgentState, one: Gone) -> str:
+def _why(view: View, one: Gone) -> str:
     """Return what ended it, led by a space; empty where nothing is known to have."""
-    since = state.at - one.seconds - WHY_SECONDS
-    for killed in state.host.killed if state.host else ():
+    since = view.state.at - one.seconds - WHY_SECONDS
+    for killed in view.killed:
         if killed.engine == one.engine and killed.at >= since:
             return f" The kernel killed its {killed.role} for want of memory."
-    for failure in state.failures:
+    for failure in view.state.failures:
         if failure.engine == one.engine and failure.event.at >= since:
             kind = failure.event.kind.replace("_", " ")
             return (

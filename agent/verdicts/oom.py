@@ -36,11 +36,12 @@ class Oom:
 
     def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
         """Yield the processes in which memory failed lately, each with its last failure."""
-        return worst(_all(view.state))
+        return worst(_all(view))
 
 
-def _all(state: AgentState) -> Iterator[tuple[Subject, Finding]]:
-    for killed in state.host.killed if state.host is not None else ():
+def _all(view: View) -> Iterator[tuple[Subject, Finding]]:
+    state = view.state
+    for killed in view.killed:
         if _recent(state.at, killed.at):
             yield process_subject(killed.engine, killed.role, killed.rank), _killed(killed, state.at)
     told: dict[tuple[Subject, Tier], Failure] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from agent.sources.host.state import KilledState
+from agent.sources.scrape.state import ScrapedEngine
 from agent.state import AgentState, EngineState
 from agent.verdicts.base import Gone
 from engine_hooks.members import FRONTEND, WORKER
@@ -27,12 +29,22 @@ class _Last:
 
 class Presence:
     """Remembers the engines of one node; times are monotonic seconds. ``lost``: when GPUs that are lost were first seen
-    to be, by label; by the wall clock, as their errors are.
+    to be, by label; by the wall clock, as their errors are. ``killed``: who was, as the host's source told it last:
+    while that fails they are not alive again.
     """
 
     def __init__(self) -> None:
         self.lost: dict[str, float] = {}
+        self.killed: tuple[KilledState, ...] = ()
         self._known: dict[tuple[bool, str], _Last] = {}
+
+    def pass_over(self, seconds: float) -> None:
+        """Take no account of a time without states: who came and went in it nobody knows."""
+        for last in self._known.values():
+            if last.gone_since is not None:
+                last.gone_since += seconds
+            if last.silent_since is not None:
+                last.silent_since += seconds
 
     def take(self, state: AgentState) -> tuple[Gone, ...]:
         """Take the next state; return who is missing: engines that have gone, and processes of those that are here."""
@@ -40,6 +52,8 @@ class Presence:
         if state.device is not None:
             gone = (gpu.gpu for gpu in state.device.gpus if gpu.lost)
             self.lost = {gpu: self.lost.get(gpu, state.at) for gpu in gone}
+        if state.host is not None:
+            self.killed = state.host.killed
         here: set[tuple[bool, str]] = set()
         for engine in state.engines:
             if engine.phase != "lost":
@@ -47,13 +61,8 @@ class Presence:
                 self._hooked(engine, now)
         for page in state.scrape.engines if state.scrape else ():
             if page.phase in ("up", "stale", "bad_page"):  # what answers is there, whatever it says
-                key = (False, page.engine)
-                here.add(key)
-                last = self._known.get(key)
-                if page.phase == "up" or last is None:
-                    self._known[key] = _Last(False, page.url, 0.0, page.running, page.waiting)
-                else:
-                    last.gone_since = None
+                here.add((False, page.engine))
+                self._paged(page)
         names = {_base(engine.engine): engine.started_at for engine in state.engines if engine.phase == "live"}
         for key, last in list(self._known.items()):
             if key in here or (not key[0] and state.scrape is None):
@@ -80,6 +89,13 @@ class Presence:
             last.silent_since = now
         for role in (WORKER, FRONTEND):
             last.most[role] = max(last.most.get(role, 0), engine.up(role))
+
+    def _paged(self, page: ScrapedEngine) -> None:
+        last = self._known.get((False, page.engine))
+        if page.phase == "up" or last is None:
+            self._known[False, page.engine] = _Last(False, page.url, 0.0, page.running, page.waiting)
+        else:
+            last.gone_since = None
 
     def _missing(self, state: AgentState, now: float) -> Iterator[Gone]:
         for (hooked, name), last in self._known.items():

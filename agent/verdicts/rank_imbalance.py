@@ -41,11 +41,17 @@ class RankImbalance:
         services: dict[str, dict[str, int]] = defaultdict(dict)
         for engine in engines:
             if engine.pool is not None:
-                services[engine.engine_id][engine.engine] = engine.pool.capacity
+                services[engine.engine_id][engine.engine] = engine.pool.capacity + _offline(engine)
         for engine in engines:
             finding = _blocks(engine) or _memory(engine, view.state) or _replicas(engine, services[engine.engine_id])
             if finding is not None:
                 yield Subject(scope="engine", engine=engine.engine), finding
+
+
+def _offline(engine: EngineState) -> int:
+    """Blocks that were taken out of the pool: that it is smaller by these is meant, and no restart is called for."""
+    row = engine.detail.compaction if engine.detail is not None else None
+    return row.offline if row is not None else 0
 
 
 class _Rank(NamedTuple):

@@ -11,10 +11,17 @@ class Seen:
 
     def __init__(self, state: AgentState) -> None:
         pages = state.scrape.engines if state.scrape else ()
-        self._engines = {each.engine for each in state.engines if each.phase == "live"}
-        self._engines |= {each.engine for each in pages if each.phase == "up"}
+        live = {each.engine for each in state.engines if each.phase == "live"}
+        self._engines = live | {each.engine for each in pages if each.phase == "up"}
         self._untold = {
             (kind, each.engine) for each in state.engines if each.phase == "live" for kind in _untold_of(each)
+        }
+        # What an engine without hooks holds may be no number, see bad_metric.
+        self._untold |= {
+            (kind, each.engine)
+            for each in pages
+            if each.phase == "up" and each.usage_ratio is None and each.engine not in live
+            for kind in ("kv_orphan", "kv_pressure")
         }
         self._gpus = {gpu.gpu for gpu in state.device.gpus if gpu.up} if state.device else set()
         if state.device:

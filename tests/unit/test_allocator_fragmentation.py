@@ -215,3 +215,10 @@ def test_its_life() -> None:
     assert phases[225] == ["confirmed"], "gone for 25 s: one that comes and goes is one"
     assert phases[399] == ["confirmed"], "not seen"
     assert phases[400] == ["resolved"]
+
+
+def test_what_failed_in_the_process_before_is_not_its_successor_s() -> None:
+    failure = make_failure(rank=0, event=make_event(count=5, at=UNIX - 60))
+    fresh = (engine(members=(member(row(), started_at=UNIX - 30, instance="second"),)),)
+    assert Told(KIND, pieces(0.1)).last(states(failures=(failure,), engines=fresh)) is None
+    assert Told(KIND, pieces(0.1)).last(states(failures=(failure,))) is not None

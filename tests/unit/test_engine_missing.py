@@ -175,3 +175,33 @@ def test_silence_counts_by_our_own_clock_where_its_age_is_not_told_finely() -> N
             yield node(t, engine(**silent if t >= 20 else {}))
 
     assert told(watch(states())) == [(60.0, "warn"), (140.0, "page")]
+
+
+def test_a_silence_in_which_the_agent_did_not_listen_gets_nobody_up() -> None:
+    def states(back: float) -> Iterator[AgentState]:
+        for t in (*times(60), *(360 + each for each in times(200))):
+            silent = {"phase": "silent", "reason": "no word", "running": None, "pool": None}
+            age = {"report_age_seconds": t - 60}
+            yield node(t, engine(**silent | age) if 360 <= t < back else engine())
+
+    assert told(watch(states(362.0))) == []
+    assert told(watch(states(1e9))) == [(370.0, "page")]
+
+
+def test_a_time_without_states_is_none_in_which_an_engine_was_gone() -> None:
+    def states() -> Iterator[AgentState]:
+        for t in (*times(30), *(600 + each for each in times(40))):
+            yield node(t, *([] if t >= 30 else [engine(running=8)]))
+
+    assert told(watch(states())) == []
+
+
+def test_one_that_was_killed_was_so_while_the_host_is_not_read() -> None:
+    there = host(killed=(make_killed(engine="m", at=UNIX + 59),))
+
+    def states() -> Iterator[AgentState]:
+        for t in times(200):
+            yield node(t, *([engine()] if t < 60 else []), host=None if t % 10 == 9 else there)
+
+    seen = [each for each in watch(states()).confirmed if each[1].kind == "engine_missing"]
+    assert [(t, each.tier) for t, each in seen] == [(130.0, "page")]

@@ -260,6 +260,31 @@ def test_what_was_confirmed_as_a_warning_must_hold_before_it_gets_somebody_up() 
     assert (once.phase, once.finding.tier, once.began) == ("confirmed", "page", 0.0)
 
 
+@pytest.mark.parametrize("why", ["no state", "not seen", "not there"])
+def test_what_gets_worse_holds_for_no_longer_by_a_time_of_which_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    class Worse:
+        kind, of_absence = "device_growth", False
+        confirm_seconds, clear_seconds = 60.0, 600.0
+
+        def judge(self, view: View) -> Iterable[tuple[Subject, Finding]]:
+            t = view.state.monotonic - timeline.MONOTONIC
+            if t <= 100 or t == 300:
+                yield GPU, Finding("It grows.", "", {}, "page" if t >= 100 else "warn")
+
+    monkeypatch.setattr(judging, "DETECTORS", ())
+    monkeypatch.setattr(judging, "NODE_DETECTORS", (Worse(),))
+    judge, card = Judge(), timeline.gpu(40 * timeline.GIB)
+    for t in range(101):
+        judge.look(timeline.state(t, gpus=[card]))
+    for t in range(101, 300):
+        if why != "no state":
+            judge.look(timeline.state(t, gpus=[card] if why == "not there" else None))
+    (found,) = judge.look(timeline.state(300, gpus=[card])).verdicts
+    assert (found.phase, found.tier) == ("confirmed", "warn"), "two samples are not a minute"
+
+
 def test_one_engine_s_failing_signals_cost_no_other_s(monkeypatch: pytest.MonkeyPatch) -> None:
     take = EngineTracker.take
 
@@ -327,3 +352,22 @@ def test_a_fault_that_has_gone_says_so() -> None:
             timeline.state(float(t), engines=(timeline.engine(pool=timeline.pool(orphaned=200 if t < 10 else 0)),))
         ).verdicts
     assert [(each.phase, each.ending) for each in verdicts] == [("resolved", "all of it was given back")]
+
+
+def test_an_inferred_leak_that_requests_hide_is_not_said_to_be_given_back() -> None:
+    judge = Judge()
+    idle = timeline.page(usage_ratio=0.3, running=0)
+    busy = timeline.page(usage_ratio=0.5, running=4, generation_tokens=20_000)
+    for t in range(700):
+        judge.look(timeline.state(float(t), pages=[idle]))
+    (found,) = [each for each in judge.look(timeline.state(700.0, pages=[busy])).verdicts if each.kind == "kv_orphan"]
+    assert (found.phase, found.ending) == ("resolved", OUT_OF_SIGHT)
+
+
+def test_an_inferred_leak_is_held_while_its_page_has_no_number() -> None:
+    judge = Judge()
+    for t in range(700):
+        judge.look(timeline.state(float(t), pages=[timeline.page(usage_ratio=0.3, running=0)]))
+    none = timeline.page(usage_ratio=None, held_blocks=None, running=0)
+    (found,) = [each for each in judge.look(timeline.state(700.0, pages=[none])).verdicts if each.kind == "kv_orphan"]
+    assert (found.phase, found.held) == ("confirmed", True)

@@ -132,3 +132,11 @@ def test_its_life_is_that_of_the_event_and_a_restart_makes_no_second_one() -> No
     told = Told(KIND)
     phases = {now.at - UNIX: [each.phase for each in told.look(now)] for now in seen()}
     assert (phases[609], phases[610]) == (["confirmed"], ["resolved"])
+
+
+def test_one_that_was_killed_pages_once_though_the_host_is_not_read_for_a_while() -> None:
+    there = host(killed=(make_killed(engine="m", at=UNIX),))
+    told = Told(KIND)
+    said = [told.look(state(t, host=None if 20 <= t < 30 else there)) for t in times(60)]
+    assert {(each.phase, each.tier) for now in said for each in now} == {("confirmed", "page")}
+    assert {len(now) for now in said} == {1}

@@ -11,6 +11,7 @@ from agent.signals.types import NodeSignals
 from agent.state import AgentState, EngineState, MemberState
 from agent.waterfall.state import Part, Waterfall
 from engine_hooks.members import WorkerRow
+from tests.unit.details import make_compaction, make_detail
 from tests.unit.timeline import GIB, UNIX, engine, gpu, member, pool, state, times
 from tests.unit.told import Told, engine_signals
 
@@ -74,6 +75,13 @@ def test_data_parallel_ranks_with_unequal_pools() -> None:
         found = told.look(now)
     assert [each.subject.engine for each in found] == ["m/0"]
     assert "20% less" in found[0].sentence
+
+
+def test_a_pool_that_was_made_smaller_on_purpose_is_no_imbalance() -> None:
+    shrunk = make_detail(compaction=make_compaction(offline=200))
+    small = engine(engine="m/0", pool=pool(capacity=800), detail=shrunk)
+    large = engine(engine="m/1", pool=pool(capacity=1000))
+    assert Told(KIND, settled("m/0", "m/1")).last(states(small, large)) is None
 
 
 @pytest.mark.parametrize("why", ["equal", "few blocks", "stages", "neighbour", "start", "one rank", "others", "untold"])

@@ -274,6 +274,22 @@ def test_the_long_tail_is_of_the_prompts_of_five_minutes_and_against_what_is_usu
     assert signals[-1].long_tail_times == pytest.approx(7.0, rel=0.02)
 
 
+def test_after_a_reload_the_long_tail_is_of_what_is_long_now() -> None:
+    def make(n: int) -> dict[str, Any]:
+        lengths = make_histogram(bounds=(1024.0, 4096.0, 16384.0), counts=(45 * n, 50 * n, 5 * n, 0))
+        return {"pool": {"held": 3000}, "detail": {"work": make_work(prompt_tokens=lengths)}}
+
+    tracker = NodeTracker(DEFAULT)
+    before = play(seconds(3600, make, step=5), tracker)[-1]
+    assert before.long_tail_ratio == pytest.approx(0.05)
+    assert before.long_tail_times == pytest.approx(1.0)
+    workload = DEFAULT.workload.model_copy(update={"long_tokens": 1024})
+    tracker.adopt(DEFAULT.model_copy(update={"workload": workload}))
+    after = play([hooked(n, **make(n)) for n in range(3600, 3620, 5)], tracker)[-1]
+    assert after.long_tail_ratio == pytest.approx(0.55)
+    assert after.long_tail_times is None, "it is not eleven times as many: more count as long"
+
+
 def test_counters_that_begin_anew_give_no_value() -> None:
     states = seconds(100, lambda n: {"pool": {}, "allocation": {"preempted_total": 1000 - 10 * n}})
 
@@ -341,6 +357,28 @@ def test_what_cannot_be_told_is_none_and_says_why() -> None:
     assert page.growth is None
     assert page.missing["growth"] == "the size of its pool is not known"
     assert page.missing["unexplained"] == "its page does not say how many requests run"
+
+
+@pytest.mark.parametrize("absent", [20, 200, 1000])
+def test_a_page_whose_number_is_gone_grows_no_more_and_begins_anew(absent: int) -> None:
+    def leaks(n: int) -> dict[str, Any]:
+        held = 1000 + 20 * min(n, 400)
+        return {"held_blocks": held, "usage_ratio": held / 10_000, "running": 4, "generation_tokens": 10_000 * n}
+
+    def none(n: int) -> dict[str, Any]:
+        return leaks(n) | {"held_blocks": None, "usage_ratio": None}
+
+    tracker = NodeTracker(DEFAULT)
+    before = play([paged(n, **leaks(n)) for n in range(400)], tracker)[-1]
+    assert before.unexplained is not None
+    assert before.unexplained_above_page_seconds > 0
+    for signals in play([paged(n, **none(n)) for n in range(400, 400 + absent)], tracker):
+        assert (signals.growth, signals.unexplained, signals.slow) == (None, None, None)
+        assert (signals.acceleration, signals.in_teeth, signals.unexplained_above_page_seconds) == (None, False, 0.0)
+        assert signals.missing["growth"] == "the size of its pool is not known"
+    after = play([paged(n, **leaks(n)) for n in range(400 + absent, 460 + absent)], tracker)
+    assert after[0].growth is None
+    assert after[0].unexplained is None
 
 
 def test_an_engine_that_is_silent_has_no_signals() -> None:
