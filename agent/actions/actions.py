@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -82,7 +82,12 @@ class Actions:
         self.book = Book(self.journal, wall)
         self.orders = Orders(send, self._untold)
         self.executor = Executor(
-            self.book, self.orders, lambda: self.policy, self._own, {} if before is None else before
+            self.book,
+            self.orders,
+            lambda: self.policy,
+            self._own,
+            {} if before is None else before,
+            forbidden=self._forbidden,
         )
         self.outside = Outside(lambda: self.policy, directory, environment, word)
         self.memory = Memory()
@@ -305,9 +310,7 @@ class Actions:
     def _take_back(self, state: AgentState) -> None:
         live = self.book.live()
         in_force = tuple(each for each in live if each.phase == "in_force" and not self._leases.waits(each))
-        undos = [each.undo for each in self.outside.said(self.clock()).orders if each.undo is not None]
-        said = (self.policy, self.off, self.vetoes)
-        for action, why in self._follow.unwanted(in_force, *said, now=self.wall(), undos=undos):
+        for action, why in self._unwanted(in_force):
             self._end(action, "undone", why)
         for action, why in self._room.back(in_force, state, self.policy):
             self._end(action, "undone", why)
@@ -320,6 +323,21 @@ class Actions:
                 self._end(action, "undone", "it is calm again")
             else:
                 self._alone(action, partial(self.executor.loosen, action, arguments, "a step back: it is calm"))
+
+    def _unwanted(self, actions: tuple[Action, ...]) -> Iterator[tuple[Action, str]]:
+        undos = [each.undo for each in self.outside.said(self.clock()).orders if each.undo is not None]
+        said = (self.policy, self.off, self.vetoes)
+        return self._follow.unwanted(actions, *said, now=self.wall(), undos=undos)
+
+    def _forbidden(self, action: Action) -> str:
+        """Return why an action that the gates have let pass must not be done any more; empty where it may."""
+        why = next((why for _, why in self._unwanted((action,))), "")
+        if why or action.by != MINE:
+            return why
+        if self.book.breaker.open:
+            return f"the breaker is open: {self.book.breaker.reason}"
+        refusal = self.stops(action.plan.lever, action.plan.subject.engine)
+        return "" if refusal is None else refusal.text
 
     async def _extend(self, action: Action, new: tuple[str, ...]) -> None:
         await self.executor.extend(action, new)

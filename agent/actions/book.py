@@ -58,6 +58,8 @@ class Book:
         self._told: dict[tuple[Key, str], str] = {}
         self._passing: frozenset[tuple[Key, str]] = frozenset()
         self._next_probe = 0.0
+        self._opened = False
+        self._unwritten: set[str] = set()  # facts that have changed before what is on the disk was known
 
     # -- actions ----------------------------------------------------------------------------------------------------
 
@@ -156,12 +158,12 @@ class Book:
         logger.info("the breaker is closed by %s", by)
         self._set_breaker(BreakerState())
         self.budget_since = self._wall()
-        self.journal.keep(BUDGET, msgspec.json.encode(self.budget_since))
+        self._keep(BUDGET)
         return was
 
     def _set_breaker(self, breaker: BreakerState) -> None:
         self.breaker = breaker
-        self.journal.keep(BREAKER, msgspec.json.encode(breaker))
+        self._keep(BREAKER)
 
     def veto(self, veto: Veto) -> None:
         """Add a veto; the oldest goes where there are too many."""
@@ -170,49 +172,85 @@ class Book:
             each for each in self.vetoes if each.until > now and (each.lever, each.engine) != (veto.lever, veto.engine)
         ]
         self.vetoes = (*others, veto)[-MOST_VETOES:]
-        self.journal.keep(VETOES, msgspec.json.encode(self.vetoes))
+        self._keep(VETOES)
 
     def mark(self, engine: str, mark: Mark | None) -> None:
         """Hold an engine for a person in the place of what was before; None: nobody holds it any more."""
         now = self._wall()
         others = [each for each in self.marks if each.engine != engine and (each.until is None or each.until > now)]
         self.marks = (*others, mark)[-MOST_MARKS:] if mark is not None else tuple(others)
-        self.journal.keep(MARKS, msgspec.json.encode(self.marks))
+        self._keep(MARKS)
 
     def keep_weights(self, body: bytes) -> None:
         """Keep what the balancer is to know after a restart."""
         self.weights = body
-        self.journal.keep(WEIGHTS, body)
+        self._keep(WEIGHTS)
 
     def switch(self, off: str) -> None:
         """Switch actions off on this node, with a reason; or on, with none."""
         self.off = off
-        self.journal.keep(OFF, msgspec.json.encode(off))
+        self._keep(OFF)
+
+    def _keep(self, name: str) -> None:
+        """Write a fact as it is now, soon; not over one that has not been read yet."""
+        if self._opened:
+            self.journal.keep(name, self._facts()[name])
+        else:
+            self._unwritten.add(name)
+
+    def _facts(self) -> dict[str, bytes]:
+        values = {
+            BREAKER: self.breaker,
+            BUDGET: self.budget_since,
+            VETOES: self.vetoes,
+            MARKS: self.marks,
+            OFF: self.off,
+        }
+        return {name: msgspec.json.encode(value) for name, value in values.items()} | {WEIGHTS: self.weights}
 
     # -- beginning and going on -------------------------------------------------------------------------------------
 
     async def open(self, seconds: float) -> None:
-        """Take what an agent before this one has left. Raises :class:`JournalError`."""
+        """Take what an agent before this one has left; what persons have said meanwhile stands beside it, or wins.
+
+        Raises :class:`JournalError`.
+        """
         kept = await self.journal.read(seconds)
         try:
-            self.breaker = _fact(kept.facts, BREAKER, BreakerState, self.breaker)
-            self.budget_since = _fact(kept.facts, BUDGET, float, self.budget_since)
-            self.vetoes = _fact(kept.facts, VETOES, tuple[Veto, ...], self.vetoes)
-            self.off = _fact(kept.facts, OFF, str, self.off)
-            self.marks = _fact(kept.facts, MARKS, tuple[Mark, ...], self.marks)
-            self.weights = kept.facts.get(WEIGHTS, self.weights)
+            breaker = _fact(kept.facts, BREAKER, BreakerState, self.breaker)
+            since = _fact(kept.facts, BUDGET, float, self.budget_since)
+            vetoes = _fact(kept.facts, VETOES, tuple[Veto, ...], ())
+            off = _fact(kept.facts, OFF, str, self.off)
+            marks = _fact(kept.facts, MARKS, tuple[Mark, ...], ())
         except msgspec.MsgspecError as error:
             raise JournalError(f"the journal's facts can't be read: {error}") from None
+        said = self._unwritten
+        self.breaker = self.breaker if BREAKER in said else breaker
+        self.budget_since = self.budget_since if BUDGET in said else since
+        self.off = self.off if OFF in said else off
+        vetoed, held = {(each.lever, each.engine) for each in self.vetoes}, {each.engine for each in self.marks}
+        self.vetoes = (*(each for each in vetoes if (each.lever, each.engine) not in vetoed), *self.vetoes)
+        self.marks = (*(each for each in marks if each.engine not in held), *self.marks)
+        self.weights = kept.facts.get(WEIGHTS, self.weights)
+        self._opened = True
+        for name in sorted(said):
+            self._keep(name)
+        said.clear()
         known = {each.id for each in kept.actions}
         newer = [each for each in self.actions.values() if each.id not in known]
         self.actions = {each.id: each for each in [*reversed(kept.actions), *newer]}
 
     def tick(self, monotonic: float) -> None:
-        """Try a journal again that could not be written."""
-        if self.journal.problem and monotonic >= self._next_probe:
+        """Try a journal again that could not be written, and write again what may not be on the disk: what has not
+        ended, and the facts. By those the next agent knows what persons have said, who were told that it is so.
+        """
+        if (self.journal.problem or self.journal.missed) and monotonic >= self._next_probe:
             self._next_probe = monotonic + PROBE_SECONDS
-            for action in self.live():  # what has changed meanwhile may not be on the disk
+            self.journal.missed = False
+            for action in self.live():
                 self.journal.put(action)
+            for name, body in self._facts().items() if self._opened else ():
+                self.journal.keep(name, body)
             self.journal.keep(PROBE, b"1")
 
     def counts(self) -> tuple[tuple[ActionCount, ...], tuple[ActionCount, ...]]:

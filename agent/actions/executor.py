@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -47,7 +48,8 @@ def new_action(
 
 class Executor:
     """``policy`` gives the one in force; ``own``: levers that no process is asked for; ``before``: what is done
-    before a lever's order is sent, by lever.
+    before a lever's order is sent, by lever. ``forbidden``: why an action that was begun must not be done any more,
+    empty where it may: its intent, and what comes before it, take time.
     """
 
     def __init__(
@@ -57,8 +59,11 @@ class Executor:
         policy: Callable[[], Policy],
         own: OwnLevers,
         before: Mapping[str, Prepares],
+        *,
+        forbidden: Callable[[Action], str],
     ) -> None:
         self._own, self._before = own, before
+        self._forbidden = forbidden
         self._book = book
         self._orders = orders
         self._policy = policy
@@ -88,12 +93,13 @@ class Executor:
         return self._book.set(action, _ending(outcomes), _told(outcomes))
 
     async def _apply(self, action: Action) -> Action:
-        first = self._before.get(action.plan.lever)
-        if first is not None and (why := await first.prepare(action.plan)):
+        first, forbidden = self._before.get(action.plan.lever), partial(self._forbidden, action)
+        why = await first.prepare(action.plan, forbidden) if first is not None else ""
+        if why := why or forbidden():
             return self._book.set(replace(action, verified="unknown"), "refused", why)
         action = self._book.set(action, "sent")
         own = self._own.get(action.plan.lever)
-        outcomes = await self._ask("apply", action) if own is None else (await own.apply(action.plan),)
+        outcomes = await self._ask("apply", action) if own is None else (await own.apply(action.plan, forbidden),)
         action = replace(action, outcomes=outcomes)
         if all(each.code == "done" for each in outcomes):
             leased = any(each.in_force for each in outcomes)
@@ -111,6 +117,8 @@ class Executor:
         base = self._book.actions.get(action.plan.amends)
         if base is None or base.phase != "in_force":
             return self._book.set(replace(action, verified="unknown"), "refused", "what it changes has ended meanwhile")
+        if why := self._forbidden(action):
+            return self._book.set(replace(action, verified="unknown"), "refused", why)
         action = self._book.set(action, "sent")
         outcomes = await self._ask("amend", action, lease_of=base.id)
         action = replace(action, outcomes=outcomes)

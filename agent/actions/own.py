@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from agent.actions.types import Outcome, Plan
@@ -10,6 +10,10 @@ from agent.actions.types import Outcome, Plan
 # Of no process's: the first is the agent's own weight at the load balancer, which is no action of a plan's.
 WEIGHT = "weight"
 SUPERVISED = frozenset({"restart"})
+
+# Why it must not be done any more, empty where it may: what takes minutes asks again and again, for a person may have
+# switched off meanwhile.
+Forbidden = Callable[[], str]
 
 
 class OwnLever(Protocol):
@@ -23,7 +27,7 @@ class OwnLever(Protocol):
         """Return what it would do: the code ``would``, or why not."""
         ...
 
-    async def apply(self, plan: Plan) -> Outcome:
+    async def apply(self, plan: Plan, forbidden: Forbidden) -> Outcome:
         """Do it: the code ``done``, one that refuses (nothing was begun then), or ``failed``. Raises nothing."""
         ...
 
@@ -31,7 +35,7 @@ class OwnLever(Protocol):
 class Prepares(Protocol):
     """What is done before a lever's order is sent to its processes."""
 
-    async def prepare(self, plan: Plan) -> str:
+    async def prepare(self, plan: Plan, forbidden: Forbidden) -> str:
         """Return why it may not be sent, empty when all is ready. Raises nothing."""
         ...
 

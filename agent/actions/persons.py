@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from agent.actions.actions import Actions
+from agent.actions.book import MOST_MARKS, MOST_VETOES
 from agent.actions.executor import new_action
 from agent.actions.marks import HELD, Mark
 from agent.actions.measure import engine_of
@@ -82,6 +83,9 @@ class Persons:
         told = _told(arguments)
         await self._free(engine)
         state, found = await self._seen(engine, lever)
+        while self._actions.tasks.busy(engine):  # something was begun while the engine was waited for
+            await self._free(engine)
+            state, found = await self._seen(engine, lever)
         if state is None or found is None:
             known = ", ".join(each.engine for each in state.engines) if state is not None else ""
             raise UnknownError(f"engine: {engine!r}: there is no such engine here; there are: {known or 'none'}")
@@ -158,7 +162,12 @@ class Persons:
             raise WrongError(f"lever: {lever!r}: must be * or one of {', '.join(LEVERS)}")
         if not 0 < minutes <= MOST_MINUTES:
             raise WrongError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
-        veto = Veto(lever=lever, engine=engine, until=self._actions.wall() + 60.0 * minutes, by=by)
+        now = self._actions.wall()
+        standing = [each for each in self._book.vetoes if each.until > now]
+        others = [each for each in standing if (each.lever, each.engine) != (lever, engine)]
+        if len(others) >= MOST_VETOES:
+            raise OrderError(f"veto: {len(others)} stand, {MOST_VETOES} at most; * is any lever, and any engine")
+        veto = Veto(lever=lever, engine=engine, until=now + 60.0 * minutes, by=by)
         self._book.veto(veto)
         return veto
 
@@ -174,14 +183,24 @@ class Persons:
             raise WrongError(f"engine: {engine[:40]!r}: must have 1 to {MOST_NAME} characters that can be shown")
         if minutes is not None and not 0 < minutes <= MOST_MINUTES:
             raise WrongError(f"minutes: {minutes:g}: must be above 0, {MOST_MINUTES:g} at most")
+        others = [each for each in self.marks() if each.engine != engine]
+        if len(others) >= MOST_MARKS:
+            raise OrderError(f"mark: {len(others)} engines are held, {MOST_MARKS} at most; see: kvtide node list")
         now = self._actions.wall()
         until = None if minutes is None else now + 60.0 * minutes
         made = Mark(engine=engine, mark=held, by=by, since=now, until=until, why=why)
         self._book.mark(engine, made)
         return made
 
+    def engines(self) -> tuple[str, ...]:
+        """Return the engines that are here, by name."""
+        state = self._actions.looked_at
+        return () if state is None else tuple(sorted({each.engine for each in state.engines}))
+
     def unmark(self, engine: str) -> None:
         """Free an engine that a person holds."""
+        if not self._actions.opened:
+            raise OrderError(f"who holds {engine} is not known yet: {self._actions.not_written}; try again")
         if self._actions.mark_of(engine) is None:
             raise UnknownError(f"engine: {engine!r}: nobody holds it by a command")
         self._book.mark(engine, None)

@@ -24,7 +24,9 @@ Task = Callable[[], object]
 
 
 class JournalThread:
-    """Writes in the order in which it is asked to. ``problem``: why it can't, empty where it can."""
+    """Writes in the order in which it is asked to. ``problem``: why it can't, empty where it can. ``missed``: something
+    that nobody waits for was not written since this was last set to false.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -32,6 +34,7 @@ class JournalThread:
         self._thread = threading.Thread(target=self._run, name="kvtide-journal", daemon=True)
         self._started = False
         self.problem = ""
+        self.missed = False
 
     def start(self) -> None:
         """Begin."""
@@ -75,6 +78,7 @@ class JournalThread:
         try:
             self._work.put_nowait(lambda: self._try(work))
         except queue.Full:
+            self.missed = True
             self._tell("the disk is too slow: entries wait to be written")
 
     async def _wait(self, work: Work, seconds: float) -> Kept:
@@ -106,12 +110,14 @@ class JournalThread:
             self._tell(str(error))
             if again:
                 raise
+            self.missed = True
             return None
         except Exception as error:
             logger.exception("the journal failed: please report this")
             self._tell(f"{type(error).__name__}: {error}")
             if again:
                 raise JournalError(self.problem) from None
+            self.missed = True
             return None
         self._tell("")
         return done

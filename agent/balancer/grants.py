@@ -51,6 +51,7 @@ class Grants:
         self._coordinator, self._gate, self._clock = coordinator, gate, clock
         self._wanted = Wanted()
         self._until: dict[str, float] = {}
+        self._returning: dict[str, float] = {}  # until when the coordinator may still count what is not used any more
         self._refusals: dict[str, str] = {}
         self._next: dict[str, float] = {}
         self._next_alive = 0.0
@@ -88,7 +89,7 @@ class Grants:
             async with asyncio.timeout(CLOSE_SECONDS):
                 if self._gate is not None and self._wanted.pods:
                     await self._done(self._gate.tell(self._wanted.pods))
-                for engine in list(self._until):
+                for engine in [*self._until, *self._returning]:
                     await self._done(self._coordinator.release(engine))
                 await self._coordinator.close()
                 if self._gate is not None:
@@ -104,11 +105,21 @@ class Grants:
         for engine in wanted.wanted:
             if now >= self._next.get(engine, 0.0):
                 await self._ask(engine)
-        for engine in self._until.keys() - set(wanted.wanted):
-            if not self.holds(engine) or await self._done(self._coordinator.release(engine)):
-                del self._until[engine]
+        await self._give_back(self._wanted.wanted)
         if self._gate is not None and wanted.pods:
             await self._done(self._gate.tell(wanted.pods), 1 + len(wanted.pods))
+
+    async def _give_back(self, wanted: Sequence[str]) -> None:
+        """Release what is not wanted. It does not count here from before the coordinator hears of it: by the time at
+        which that has said so, or has not, it may be another's.
+        """
+        for engine in self._until.keys() - set(wanted):
+            self._returning[engine] = self._until.pop(engine)
+            self._next.pop(engine, None)  # who needs it again asks at once
+        for engine, until in list(self._returning.items()):
+            asked_again = engine in wanted
+            if asked_again or self._clock() >= until or await self._done(self._coordinator.release(engine)):
+                del self._returning[engine]
 
     async def _run(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import json
 import ssl
@@ -17,6 +18,7 @@ from agent.plain import plain
 
 MOST_BYTES = 8 << 20
 CALL_SECONDS = TIMEOUT_SECONDS / 2
+WHOLE_SECONDS = 10.0  # of an answer that comes in small pieces
 
 
 class Answer(NamedTuple):
@@ -38,19 +40,24 @@ class JsonClient:
 
     async def call(self, method: str, path: str = "", body: Any = None, kind: str = "application/json") -> Answer:
         """Return what is answered, whatever its status; raises :class:`CoordinatorError` where nothing sound is."""
+        data = bytearray()
         try:
             headers = self._headers(kind if body is not None else None)
             content = None if body is None else json.dumps(body).encode()
-            data = bytearray()
             client = self._http = self._http or self._client()
-            async with client.stream(method, self._url + path, headers=headers, content=content) as response:
+            async with (
+                asyncio.timeout(WHOLE_SECONDS),
+                client.stream(method, self._url + path, headers=headers, content=content) as response,
+            ):
                 async for chunk in response.aiter_bytes():
                     data += chunk
                     if len(data) > MOST_BYTES:
                         raise CoordinatorError(f"{self._url}: more than {MOST_BYTES >> 20} MiB")
-            found = json.loads(data) if data else {}
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise CoordinatorError(f"{self._url}: {plain(str(error), 200) or type(error).__name__}") from None
+            text = f"no whole answer within {WHOLE_SECONDS:g} s" if isinstance(error, TimeoutError) else str(error)
+            raise CoordinatorError(f"{self._url}: {plain(text, 200) or type(error).__name__}") from None
+        try:
+            found = json.loads(data) if data else {}
         except (ValueError, RecursionError):
             found = None
         if response.status_code < 300 and not isinstance(found, dict):
@@ -72,7 +79,10 @@ class JsonClient:
         if kind is not None:
             headers["Content-Type"] = kind
         if self._token_file is not None:
-            headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='ascii').strip()}"
+            try:
+                headers["Authorization"] = f"Bearer {self._token_file.read_text(encoding='ascii').strip()}"
+            except UnicodeDecodeError:
+                raise CoordinatorError(f"{self._token_file}: must be a token, in ASCII") from None
         return headers
 
     def _skew(self, response: httpx2.Response) -> float:

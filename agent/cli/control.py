@@ -61,6 +61,9 @@ class ControlClient:
         except httpx2.ReadTimeout:
             after = f"the agent has not answered within {seconds:g} s"
             raise KvtideError(f"{after}: what was asked for may still be done; see: kvtide actions list") from None
+        except (httpx2.ReadError, httpx2.RemoteProtocolError) as error:
+            ended = f"{self._path}: the agent ended before it had answered ({str(error) or type(error).__name__})"
+            raise KvtideError(f"{ended}: what was asked for may be done; see: kvtide actions list") from None
         except httpx2.HTTPError as error:
             raise KvtideError(f"{self._path}: {str(error) or type(error).__name__}") from None
         if response.status_code == httpx2.codes.BAD_REQUEST:

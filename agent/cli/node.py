@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from agent.cli.minutes import minutes_of
-
-if TYPE_CHECKING:
-    from agent.cli.control import ControlClient
 
 app = typer.Typer(help="Hold an engine at the load balancer, roll it out, free it again.", no_args_is_help=True)
 
@@ -100,20 +97,17 @@ def _mark(socket: Path, mark: str, engine: str, minutes: float | None, why: str,
 
     known = None if minutes is None else minutes_of(minutes)
     body = {"engine": engine, "mark": mark, "minutes": known, "why": why}
-    client = ControlClient(socket)
-    answer = client.post(_PATH, body)
+    answer = ControlClient(socket).post(_PATH, body)
+    engines = answer.pop("engines", None)  # an agent of before does not say
     _tell(answer, f"{engine}: {mark}{_until(answer)}", as_json=as_json)
-    _warn_of_no_engine(client, engine)
+    if engines is not None:
+        _warn_of_no_engine(engines, engine)
 
 
-def _warn_of_no_engine(client: ControlClient, engine: str) -> None:
+def _warn_of_no_engine(known: list[str], engine: str) -> None:
     """Say that none has this name, to stderr: it may be on its way, or the name is mistyped."""
-    import msgspec
-
     from agent.plain import plain
 
-    state: dict[str, Any] = msgspec.json.decode(client.get("/api/v1/state"))
-    known = sorted({each["engine"] for each in state["engines"]})
     if engine not in known:
         there = ", ".join(known) or "none"
         typer.echo(

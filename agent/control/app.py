@@ -90,7 +90,8 @@ def build_control(persons: Persons, reload: Reload, reading: ASGIApp) -> Starlet
         if body.mark is None:
             persons.unmark(body.engine)
             return {"engine": body.engine, "mark": None}
-        return persons.mark(body.engine, body.mark, by=_who(request), minutes=body.minutes, why=body.why)
+        made = persons.mark(body.engine, body.mark, by=_who(request), minutes=body.minutes, why=body.why)
+        return msgspec.to_builtins(made) | {"engines": persons.engines()}  # of a typo who asks is to be warned
 
     async def close_breaker(request: Request) -> Any:
         return {"was_open": persons.close_breaker(by=_who(request))}

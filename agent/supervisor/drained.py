@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from agent.actions.own import Forbidden
 from agent.state import AgentState, EngineState
 from agent.supervisor.base import RefusedError
 
@@ -44,15 +45,18 @@ class Drained:
         self._drain, self._look, self._clock = drain, look, clock
         self._drain_seconds, self._settle = drain_seconds, settle_seconds
 
-    async def wait(self, engine: str, why: str, *, queue: bool = False) -> str:
+    async def wait(self, engine: str, why: str, forbidden: Forbidden, *, queue: bool = False) -> str:
         """Take it out, and wait until nothing runs (``queue``: nor waits), for a time; return how that went.
 
-        Raises :class:`RefusedError` where it may not be taken out. It stays out until :meth:`end`.
+        Raises :class:`RefusedError` where it may not be taken out, or what that is for is ``forbidden`` meanwhile. It
+        stays out until :meth:`end`.
         """
         moved = self.begin(engine, why)
         began, deadline = self._clock(), self._clock() + self._drain_seconds
         how = "drained" if moved else "its weight is not moved (balancer.mode)"
         while (now := self._clock()) < deadline:
+            if no := forbidden():
+                raise RefusedError(no)
             if moved and (refused := self._drain.drain_refused(engine)):
                 raise RefusedError(f"it may not be taken out of the load balancer: {refused}")
             left = (self.running(engine), self.waiting(engine) if queue else 0)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
+from agent.actions.own import Forbidden
 from agent.actions.types import Outcome, Plan
 from agent.supervisor.base import RefusedError, Supervisor, SupervisorError, Target
 from agent.supervisor.drained import LOOK_SECONDS, Drained
@@ -47,7 +48,7 @@ class Restart:
             plan, "would", f"by {self._supervisors[target.engine].name}, {self._drained.told(target.engine)}"
         )
 
-    async def apply(self, plan: Plan) -> Outcome:
+    async def apply(self, plan: Plan, forbidden: Forbidden) -> Outcome:
         """Do it. ``done`` only where a successor is seen to serve."""
         began = self._clock()
         try:
@@ -55,8 +56,10 @@ class Restart:
             supervisor = self._supervisors[target.engine]
             await supervisor.probe(target)
             try:
-                drained = await self._drained.wait(target.engine, WHY)
+                drained = await self._drained.wait(target.engine, WHY, forbidden)
                 self._target(plan)
+                if why := forbidden():
+                    raise RefusedError(why)
                 left = self._drained.running(target.engine)
                 old = frozenset(each.instance for each in self._drained.ranks(target.engine))
                 await supervisor.restart(target)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from agent.actions.own import Forbidden
 from agent.actions.types import LIVE_PHASES, Action, Plan
 from agent.state import AgentState
 from agent.supervisor.base import RefusedError
@@ -24,12 +25,12 @@ class Sleep:
         self._drained = drained
         self._out: frozenset[str] = frozenset()
 
-    async def prepare(self, plan: Plan) -> str:
+    async def prepare(self, plan: Plan, forbidden: Forbidden) -> str:
         """Take it out, and wait until nothing runs or waits; return why it may not sleep, empty where it may."""
         engine = plan.subject.engine
         self._out |= {engine}  # the next look lets it be judged again, unless it sleeps by then
         try:
-            await self._drained.wait(engine, WHY, queue=True)
+            await self._drained.wait(engine, WHY, forbidden, queue=True)
         except RefusedError as error:
             return str(error)
         left = (self._drained.running(engine), self._drained.waiting(engine))

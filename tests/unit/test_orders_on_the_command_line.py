@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from agent.cli import actions, control
 from agent.cli.app import run
-from tests.unit.builders import make_state
 
 
 class Agent:
@@ -24,9 +22,6 @@ class Agent:
     def post(self, path: str, body: object = None, _seconds: float = 0.0) -> Any:
         self.asked.append((path, body))
         return self.answer
-
-    def get(self, _path: str) -> bytes:
-        return msgspec.json.encode(make_state())
 
 
 @pytest.fixture
@@ -77,9 +72,10 @@ def test_a_change_names_the_action_that_stays(agent: type[Agent], capsys: pytest
 
 
 def test_an_engine_that_nobody_knows_is_held_and_said(agent: type[Agent], capsys: pytest.CaptureFixture[str]) -> None:
-    known = make_state().engines[0].engine
-    assert run(["node", "drain", known]) == 0
-    assert capsys.readouterr() == (f"{known}: drain\n", "")
+    agent.answer = {"engine": "m", "mark": "drain", "engines": ["m", "quiet"]}
+    assert run(["node", "drain", "m"]) == 0
+    assert capsys.readouterr() == ("m: drain\n", "")
+    agent.answer["engines"] = ["m", "quiet"]
     assert run(["node", "drain", "lama"]) == 0
     said = capsys.readouterr()
     assert said.out == "lama: drain\n"

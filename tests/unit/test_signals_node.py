@@ -69,6 +69,21 @@ def test_a_gpu_s_use_lasts_until_a_gap_and_a_lost_one_begins_anew() -> None:
     assert signals[51].gpus[0].up_seconds == 0.0
 
 
+def test_a_gpu_that_nobody_reads_is_not_full_meanwhile() -> None:
+    full = gpu(79_000 * MIB)
+    signals = play([state(n, device=None if 10 <= n < 40 else full) for n in range(41)])
+    assert signals[39].gpus == ()
+    assert signals[40].gpus[0].above_page_seconds == 0.0
+
+
+def test_what_is_not_told_any_more_grows_no_more() -> None:
+    told = [state(n, device=gpu(20_000 * MIB + n * 4 * MIB)) for n in range(320)]
+    silent = make_devices(make_gpu("0", memory=None, unavailable={"memory": "NVML error 999"}))
+    signals = play([*told, *(state(n, device=silent) for n in range(320, 400))])
+    assert signals[319].gpus[0].growth is not None
+    assert (signals[-1].gpus[0].growth, signals[-1].gpus[0].slow) == (None, None)
+
+
 def worker(n: int, **device: Any) -> AgentState:
     values = {"uuid": "GPU-0", "allocated_bytes": 10_000 * MIB, "reserved_bytes": 12_000 * MIB} | device
     row = make_allocator(devices=(make_device(**values),), tags=())

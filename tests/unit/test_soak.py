@@ -46,7 +46,7 @@ def test_what_only_moves_has_not_grown() -> None:
 
 
 def test_what_wanders_for_minutes_has_not_grown() -> None:
-    """As the agent's memory does: what it is at now it was nearly at a minute ago. One in forty may be taken for more."""
+    """As the agent's memory does: it is nearly at what it was at a minute ago. One in forty may be taken for more."""
     runs, told = 400, 0
     for run in range(runs):
         draw, value, found = random.Random(run), 0.0, Seen()

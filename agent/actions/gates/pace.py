@@ -74,8 +74,7 @@ def restarts(question: Question) -> Refusal | None:
         and each.plan.subject.engine == plan.subject.engine
         and each.mode == "enforce"
         and each.phase != "refused"
-        and question.now - each.at < HOUR
-        and each.at > question.budget_since
+        and each.at > _counted_since(question.now, question.budget_since)
     ]
     if len(used) < limit:
         return None
@@ -95,9 +94,16 @@ def budget_left(done: Sequence[Action], policy: Policy, now: float, since: float
 
     A clock that was set back makes nothing forgotten. Weights have a pace of their own.
     """
-    begin = max(now - HOUR, since)
+    begin = _counted_since(now, since)
     used = sum(
         each.mode == "enforce" and each.phase != "refused" and each.at > begin and each.plan.lever != WEIGHT
         for each in done
     )
     return max(0, policy.actions.budget_per_hour - used)
+
+
+def _counted_since(now: float, since: float) -> float:
+    """Return from when on actions count. ``since``: a person has closed the breaker then; by a clock that was ahead
+    and was set back, where it is yet to come.
+    """
+    return max(now - HOUR, since) if since <= now else now - HOUR

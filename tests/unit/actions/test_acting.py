@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from agent.actions.persons import Persons
 from engine_hooks.levers.base import RefusedError
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import Rules, policy, short
@@ -285,3 +287,24 @@ async def test_the_twin_that_comes_with_the_others_keeps_what_it_has(make_rig: M
     front = await rig.add(instance="f1", role="frontend", levers={"admission": Rules("admission", "")})
     await rig.seconds(20, short(tier="page"), detail=busy_tenant(20, 10))  # the pool is short, and nobody has surged
     assert (front.desk.in_force(), rig.done) == ((), [])
+
+
+@pytest.mark.parametrize(
+    ("forbid", "why"),
+    [
+        (lambda persons: persons.switch(on=False, by="ann"), "switched off by ann"),
+        (lambda persons: persons.veto("*", "*", 1.0, by="ann"), "vetoed by ann"),
+        (lambda persons: persons.mark("m", "rollout", by="ann"), "held by ann: rollout"),
+    ],
+)
+async def test_what_is_forbidden_while_its_intent_is_written_is_not_done(
+    make_rig: MakeRig, forbid: Callable[[Persons], object], why: str
+) -> None:
+    rig = await make_rig()
+    rig.clock.now += 1.0
+    rig.actions.take(rig.state(short()))
+    assert not rig.actions.tasks.idle()
+    forbid(Persons(rig.actions))
+    await eventually_async(rig.actions.tasks.idle)
+    (done,) = rig.done
+    assert (done.phase, done.reason, rig.sent) == ("refused", why, [])

@@ -15,6 +15,7 @@ from agent.actions.errors import JournalError
 from agent.actions.executor import new_action
 from agent.actions.journal import CACHE_KIB, FILE, RECENT_ORDERED, RECENT_OWN, Journal
 from agent.actions.journal_file import Refused, look_up, tidy
+from agent.actions.persons import OrderError, Persons
 from tests.unit.actions.conftest import MakeRig
 from tests.unit.actions.rig import short
 from tests.unit.actions.test_safety import NOW, plan
@@ -171,3 +172,54 @@ def test_what_persons_order_does_not_push_out_what_the_agent_did(tmp_path: Path)
         journal.put(each)
     assert journal.read().actions == (*reversed(orders[-RECENT_ORDERED:]), own)
     journal.close()
+
+
+async def test_what_is_said_while_the_disk_is_full_outlives_the_agent(make_rig: MakeRig) -> None:
+    rig = await make_rig()
+    persons = Persons(rig.actions)
+    with no_room():
+        persons.switch(on=False, by="ann")
+        persons.mark("m", "drain", by="ann")
+        rig.actions.book.open_breaker("three in a row")
+        await rig.look()
+        assert rig.actions.journal.problem
+    persons.veto("trim", "*", 60.0, by="ann")
+    await rig.look()
+    assert rig.actions.journal.problem == "", "this one is written; the others are not yet"
+    await rig.seconds(12)
+    await rig.restart()
+    assert rig.actions.off == "switched off by ann"
+    assert (rig.actions.book.breaker.open, len(rig.actions.vetoes)) == (True, 1)
+    mark = rig.actions.mark_of("m")
+    assert mark is not None
+    assert mark.by == "ann"
+
+
+async def test_what_is_said_before_the_journal_is_read_stands_beside_what_is_in_it(make_rig: MakeRig) -> None:
+    """Another agent has it still, as in a roll-out."""
+    rig = await make_rig()
+    Persons(rig.actions).mark("a", "drain", by="ann")
+    Persons(rig.actions).veto("trim", "*", 60.0, by="ann")
+    await rig.look()
+    await rig.actions.close()
+    rig.server.close()
+    rig._begin()
+    before = Journal(rig.folder / "state")
+    before.read()
+    await rig.start()
+    assert not rig.actions.opened
+    persons = Persons(rig.actions)
+    persons.mark("b", "maint", by="bob")
+    persons.veto("preempt", "*", 60.0, by="bob")
+    persons.switch(on=False, by="bob")
+    with pytest.raises(OrderError, match=r"who holds a is not known yet: .*another agent acts by it; try again"):
+        persons.unmark("a")
+    await rig.look()
+    before.close()
+    await rig.seconds(12)
+    for _ in range(2):
+        assert {each.engine for each in rig.actions.book.marks} == {"a", "b"}
+        assert {each.lever for each in rig.actions.book.vetoes} == {"trim", "preempt"}
+        assert rig.actions.off == "switched off by bob"
+        await rig.look()
+        await rig.restart()

@@ -11,6 +11,7 @@ import pytest
 from agent.actions.actions import Actions
 from agent.actions.journal import FILE
 from agent.actions.journal_file import look_up
+from agent.actions.own import Forbidden
 from agent.actions.persons import OrderError, Persons
 from agent.actions.types import Outcome, Plan
 from agent.policy.types import Policy
@@ -30,6 +31,7 @@ class Lever:
         self.journal, self.code, self.why = journal, code, why
         self.pulled: list[Plan] = []
         self.phases: list[str] = []
+        self.forbidden: Forbidden = str
         self.hangs = False
 
     def why_not(self, engine: str) -> str:
@@ -38,8 +40,9 @@ class Lever:
     async def would(self, plan: Plan) -> Outcome:
         return Outcome(target=plan.targets[0], code="would", detail="", effect={})
 
-    async def apply(self, plan: Plan) -> Outcome:
+    async def apply(self, plan: Plan, forbidden: Forbidden) -> Outcome:
         self.pulled.append(plan)
+        self.forbidden = forbidden
         self.phases += [each.phase for each in look_up(self.journal, 9)[0] if each.plan == plan]
         if self.hangs:
             await asyncio.sleep(3600.0)
@@ -173,3 +176,17 @@ async def test_a_person_s_order_and_try(make_rig: MakeRig) -> None:
     assert (tried.phase, lever.pulled) == ("would", [])
     done = await Persons(rig.actions).order("restart", "m", {}, by="ann")
     assert (done.phase, done.by, len(lever.pulled)) == ("done", "ann", 1)
+
+
+async def test_it_hears_what_is_forbidden_while_it_lasts(make_rig: MakeRig) -> None:
+    """A drain takes minutes: who switches off or says no meanwhile is obeyed. A person's own order no veto stops."""
+    rig = await make_rig(policy(**LADDER))
+    lever, persons = with_lever(rig), Persons(rig.actions)
+    await rig.seconds(1, STALL, PRESSURE)
+    assert lever.forbidden() == ""
+    persons.veto("restart", "m", 1.0, by="ann")
+    assert lever.forbidden() == "vetoed by ann"
+    await persons.order("restart", "m", {}, by="bob")
+    assert lever.forbidden() == ""
+    persons.switch(on=False, by="ann", why="INC-1")
+    assert lever.forbidden() == "switched off by ann: INC-1"

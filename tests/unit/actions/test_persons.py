@@ -384,3 +384,59 @@ async def test_nobody_holds_what_cannot_be_typed_again(make_rig: MakeRig, engine
     with pytest.raises(WrongError, match=r"^engine: .*: must have 1 to 128 characters that can be shown$"):
         persons.mark(engine, "drain", by="ann")
     assert persons.marks() == ()
+
+
+async def test_an_order_that_waited_for_its_engine_waits_for_what_was_begun_meanwhile(make_rig: MakeRig) -> None:
+    """Two changes of one action at once would take each other's answers."""
+    rig = await make_rig(policy(mode="observe"))
+    await rig.look()
+    persons = Persons(rig.actions, first_seconds=0.0)
+    await persons.order("watermark", "m", {"blocks": 9}, by="ann")
+    rig.actions.take(rig.state(phase="silent"))
+    order = asyncio.create_task(persons.order("watermark", "m", {"blocks": 12}, by="bob"))
+    await asyncio.sleep(0)
+    ended = asyncio.Event()
+    work = rig.actions.tasks.begin("m", ended.wait())
+    rig.actions.take(rig.state())
+    await asyncio.sleep(0.3)
+    assert "amend" not in {each.op for each in rig.sent}
+    ended.set()
+    assert (await order).phase == "done"
+    assert await work
+    assert rig.processes[0].levers["watermark"].value == 12
+
+
+async def test_a_mark_says_which_engines_there_are(make_rig: MakeRig) -> None:
+    """In one answer: who asked again might find the agent gone, though the mark is made."""
+    rig = await make_rig()
+    await rig.look()
+    app = TestClient(build_control(Persons(rig.actions), _taken, build_app(make_state)))
+
+    def ask() -> None:
+        answer = app.post("/api/v1/marks", json={"engine": "lama", "mark": "drain"}).json()
+        assert (answer["engine"], answer["mark"], answer["engines"]) == ("lama", "drain", ["m"])
+        assert "engines" not in app.get("/api/v1/marks").json()[0]
+
+    await asyncio.to_thread(ask)
+
+
+async def test_what_one_person_said_is_not_pushed_out_by_what_another_says(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was told that it is so must not find it undone."""
+    for module in ("agent.actions.persons", "agent.actions.book"):
+        monkeypatch.setattr(f"{module}.MOST_VETOES", 2)
+        monkeypatch.setattr(f"{module}.MOST_MARKS", 2)
+    rig = await make_rig()
+    persons = Persons(rig.actions)
+    for engine in ("a", "b", "a"):
+        persons.veto("*", engine, 1.0, by="ann")
+        persons.mark(engine, "drain", by="ann", minutes=1.0)
+    with pytest.raises(OrderError, match=r"^veto: 2 stand, 2 at most; \* is any lever, and any engine$"):
+        persons.veto("*", "c", 1.0, by="bob")
+    with pytest.raises(OrderError, match=r"^mark: 2 engines are held, 2 at most; see: kvtide node list$"):
+        persons.mark("c", "drain", by="bob")
+    assert {each.engine for each in rig.actions.vetoes} == {each.engine for each in persons.marks()} == {"a", "b"}
+    rig.clock.now += 61.0
+    persons.veto("*", "c", 1.0, by="bob")
+    persons.mark("c", "drain", by="bob")

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace as with_
 
 from agent.actions.executor import new_action
+from agent.actions.gates.pace import budget_left
 from agent.actions.gates.question import Question
 from agent.actions.safety import FOR_PERSONS, GATES, refusal_of
 from agent.actions.types import REFUSALS, Action, BreakerState, Plan
@@ -296,3 +297,10 @@ def test_the_order_of_gates_is_fixed() -> None:
     assert names[-1] == "budget"
     only = {"opt_in"}  # for the agent's own plans that of the mode's gate
     assert {gate.__name__ for gate in FOR_PERSONS} - only < {*names}
+
+
+def test_a_breaker_that_was_closed_by_a_clock_that_was_ahead_leaves_the_budget() -> None:
+    """A day later, by that clock: until then nothing would count."""
+    done = [new_action(plan(), "enforce", NOW - 60.0, None)]
+    assert budget_left(done, policy(budget_per_hour=1), NOW, NOW - 30.0) == 1
+    assert budget_left(done, policy(budget_per_hour=1), NOW, NOW + 86_400.0) == 0

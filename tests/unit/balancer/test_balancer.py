@@ -10,9 +10,10 @@ import pytest
 
 from agent.actions.types import ActionsState, BreakerState, Refusal
 from agent.balancer.coordinator import CoordinatorError, Grant, NoCoordinator
+from agent.balancer.grants import Grants
 from agent.policy.actions import ActionsPolicy
 from agent.policy.types import Policy
-from tests.unit.balancer.made import Agrees, Node, signals
+from tests.unit.balancer.made import Agrees, Clock, Node, signals
 from tests.unit.builders import make_engine
 
 LEAK = signals(0.09, lasts=200.0)
@@ -237,3 +238,35 @@ async def test_the_task_asks_by_itself() -> None:
         await asyncio.sleep(0.01)
     await node.balancer.close()
     assert coordinator.heard[0] == ("alive", ("m",))
+
+
+async def test_what_is_given_back_does_not_count_while_the_coordinator_is_told() -> None:
+    """Its answer may be late or lost, and the grant is another's by then."""
+
+    class Late(Agrees):
+        async def release(self, engine: str) -> None:
+            await super().release(engine)
+            held.append(grants.holds(engine))
+            raise CoordinatorError("no answer")
+
+    held: list[bool] = []
+    coordinator, clock = Late(), Clock()
+    grants = Grants(coordinator, clock=clock)
+    grants.want(("m",), ("m",), {})
+    await grants.once()
+    assert grants.holds("m")
+    grants.want(("m",), (), {})
+    await grants.once()
+    await grants.once()
+    assert (held, grants.holds("m")) == ([False, False], False), "it is told again, and does not count"
+    grants.want(("m",), ("m",), {})
+    await grants.once()
+    assert grants.holds("m"), "asked for at once, not when the former one was to be renewed"
+    assert coordinator.heard.count(("grant", "m")) == 2
+    grants.want(("m",), (), {})
+    await grants.once()
+    clock.now += 61.0
+    await grants.once()
+    told = coordinator.heard.count(("release", "m"))
+    await grants.once()
+    assert coordinator.heard.count(("release", "m")) == told, "it has ended there, too"

@@ -112,10 +112,15 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     found.close()
 
 
+def allowed() -> str:
+    """Nobody forbids it."""
+    return ""
+
+
 async def test_it_is_drained_restarted_and_seen_to_serve(bed: Bed) -> None:
     bed.running = 3
     before, plan = bed.pid, bed.plan()
-    work = asyncio.create_task(bed.lever().apply(plan))
+    work = asyncio.create_task(bed.lever().apply(plan, allowed))
     await asyncio.sleep(0.6)
     assert (bed.drains, bed.pid) == (["drain m"], before), "requests run"
     bed.running = 0
@@ -128,23 +133,23 @@ async def test_it_is_drained_restarted_and_seen_to_serve(bed: Bed) -> None:
 
 async def test_requests_are_waited_for_no_longer_than_the_bound(bed: Bed) -> None:
     bed.running, bed.moves = 3, False
-    done = await bed.lever(drain=0.3).apply(bed.plan())
+    done = await bed.lever(drain=0.3).apply(bed.plan(), allowed)
     assert (done.code, done.effect["requests"]) == ("done", 3)
     assert done.detail == "by command, its weight is not moved (balancer.mode), with 3 running after 0.3 s"
 
 
 async def test_a_successor_is_never_restarted(bed: Bed) -> None:
     plan, lever = bed.plan(), bed.lever()
-    assert (await lever.apply(plan)).code == "done"
+    assert (await lever.apply(plan, allowed)).code == "done"
     successor = bed.pid
-    again: Outcome = await lever.apply(plan)
+    again: Outcome = await lever.apply(plan, allowed)
     assert (again.code, bed.pid) == ("conflict", successor)
     assert "a successor is not restarted" in again.detail
 
 
 async def test_one_that_ends_while_it_is_drained_is_left_to_who_starts_it(bed: Bed) -> None:
     bed.running = 3
-    work = asyncio.create_task(bed.lever().apply(bed.plan()))
+    work = asyncio.create_task(bed.lever().apply(bed.plan(), allowed))
     await asyncio.sleep(0.4)
     other = bed.starts_another()
     bed.running = 0
@@ -156,7 +161,7 @@ async def test_one_that_ends_while_it_is_drained_is_left_to_who_starts_it(bed: B
 
 
 async def test_what_does_not_come_up_has_failed(bed: Bed) -> None:
-    failed = await bed.lever("fail").apply(bed.plan())
+    failed = await bed.lever("fail").apply(bed.plan(), allowed)
     assert failed.code == "failed"
     assert failed.detail.endswith("ended with 1: it did not come up")
     assert bed.drains[-1] == "undrain m"
@@ -167,13 +172,13 @@ async def test_a_successor_that_does_not_serve_in_time_is_a_failure(bed: Bed, tm
     quiet.write_text("#!/bin/sh\nexit 0\n")
     quiet.chmod(0o700)
     lever = Restart({"m": CommandSupervisor([str(quiet)], 20.0)}, bed.drained(1.0), start_seconds=0.5)
-    failed = await lever.apply(bed.plan())
+    failed = await lever.apply(bed.plan(), allowed)
     assert (failed.code, failed.detail) == ("failed", "no successor serves 0.5 s after the restart")
 
 
 async def test_the_fleet_may_say_no(bed: Bed) -> None:
     bed.refused = "3 of 10 are below 50 % already"
-    refused = await bed.lever().apply(bed.plan())
+    refused = await bed.lever().apply(bed.plan(), allowed)
     assert (refused.code, bed.first.poll()) == ("conflict", None)
     assert "3 of 10" in refused.detail
     assert bed.drains == ["drain m", "undrain m"]
@@ -213,3 +218,14 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+async def test_what_a_person_forbids_while_it_is_drained_is_not_restarted(bed: Bed) -> None:
+    bed.running, no = 3, ""
+    work = asyncio.create_task(bed.lever().apply(bed.plan(), lambda: no))
+    await asyncio.sleep(0.6)
+    no = "switched off by ann"
+    done = await work
+    assert (done.code, done.detail) == ("conflict", "switched off by ann")
+    assert bed.first.poll() is None
+    assert bed.drains == ["drain m", "undrain m"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.balancer import http_client
 from agent.balancer.http_client import JsonClient
 from agent.supervisor.base import RefusedError, SupervisorError, Target
 from agent.supervisor.webhook import WebhookSupervisor
+from tests.unit.support import PATIENCE
 
 TARGET = Target(engine="llama", instance="i1", host="node", pid=4321, started_at=0.0)
 
@@ -65,3 +69,33 @@ async def test_it_says_what_is_meant_and_takes_only_a_clear_yes(hook: Hook) -> N
     with pytest.raises(SupervisorError, match="HTTP 500"):
         await supervisor.restart(TARGET)
     await supervisor.close()
+
+
+async def test_an_answer_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece comes in time: without a limit of its own the engine would be busy for as long as it goes on."""
+
+    async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not (reader.at_eof() or reader.exception() or writer.is_closing()):
+            writer.write(b" ")
+            await asyncio.sleep(0.02)
+        writer.close()
+        gone.set()
+
+    gone = asyncio.Event()
+    monkeypatch.setattr(http_client, "WHOLE_SECONDS", 0.3)
+    server = await asyncio.start_server(trickle, "127.0.0.1", 0)
+    client = JsonClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", None, None)
+    with pytest.raises(SupervisorError, match=r"no whole answer within 0\.3 s"):
+        await WebhookSupervisor(client).restart(TARGET)
+    await asyncio.wait_for(gone.wait(), PATIENCE)
+    await client.close()
+    server.close()
+
+
+async def test_a_token_that_is_none_is_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(b"\xff\xfe")
+    with pytest.raises(SupervisorError, match="token: must be a token, in ASCII"):
+        await WebhookSupervisor(JsonClient("http://127.0.0.1:9/", token, None)).probe(TARGET)
