@@ -60,6 +60,7 @@ class Book:
         self._next_probe = 0.0
         self._opened = False
         self._unwritten: set[str] = set()  # facts that have changed before what is on the disk was known
+        self._freed: set[str] = set()  # engines that were freed before that: what is there does not hold them again
 
     # -- actions ----------------------------------------------------------------------------------------------------
 
@@ -179,6 +180,8 @@ class Book:
         now = self._wall()
         others = [each for each in self.marks if each.engine != engine and (each.until is None or each.until > now)]
         self.marks = (*others, mark)[-MOST_MARKS:] if mark is not None else tuple(others)
+        if mark is None and not self._opened:
+            self._freed.add(engine)
         self._keep(MARKS)
 
     def keep_weights(self, body: bytes) -> None:
@@ -228,7 +231,8 @@ class Book:
         self.breaker = self.breaker if BREAKER in said else breaker
         self.budget_since = self.budget_since if BUDGET in said else since
         self.off = self.off if OFF in said else off
-        vetoed, held = {(each.lever, each.engine) for each in self.vetoes}, {each.engine for each in self.marks}
+        vetoed = {(each.lever, each.engine) for each in self.vetoes}
+        held = {each.engine for each in self.marks} | self._freed
         self.vetoes = (*(each for each in vetoes if (each.lever, each.engine) not in vetoed), *self.vetoes)
         self.marks = (*(each for each in marks if each.engine not in held), *self.marks)
         self.weights = kept.facts.get(WEIGHTS, self.weights)

@@ -199,9 +199,9 @@ class Persons:
 
     def unmark(self, engine: str) -> None:
         """Free an engine that a person holds."""
-        if not self._actions.opened:
-            raise OrderError(f"who holds {engine} is not known yet: {self._actions.not_written}; try again")
         if self._actions.mark_of(engine) is None:
+            if not self._actions.opened:
+                raise OrderError(f"who holds {engine} is not known yet: {self._actions.not_written}; try again")
             raise UnknownError(f"engine: {engine!r}: nobody holds it by a command")
         self._book.mark(engine, None)
 

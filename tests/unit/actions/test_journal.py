@@ -199,6 +199,7 @@ async def test_what_is_said_before_the_journal_is_read_stands_beside_what_is_in_
     """Another agent has it still, as in a roll-out."""
     rig = await make_rig()
     Persons(rig.actions).mark("a", "drain", by="ann")
+    Persons(rig.actions).mark("c", "drain", by="ann")
     Persons(rig.actions).veto("trim", "*", 60.0, by="ann")
     await rig.look()
     await rig.actions.close()
@@ -214,6 +215,8 @@ async def test_what_is_said_before_the_journal_is_read_stands_beside_what_is_in_
     persons.switch(on=False, by="bob")
     with pytest.raises(OrderError, match=r"who holds a is not known yet: .*another agent acts by it; try again"):
         persons.unmark("a")
+    persons.mark("c", "maint", by="bob")
+    persons.unmark("c")
     await rig.look()
     before.close()
     await rig.seconds(12)
