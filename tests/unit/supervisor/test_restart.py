@@ -20,6 +20,7 @@ from agent.supervisor.command import CommandSupervisor
 from agent.supervisor.drained import Drained
 from agent.supervisor.restart import Restart
 from tests.unit.builders import make_engine, make_state
+from tests.unit.support import eventually_async
 
 SERVICE = [sys.executable, "-c", "import time; time.sleep(600)"]
 # What a supervisor does: end the process that is meant, start another, and say which one it is.
@@ -223,7 +224,7 @@ def _runs(pid: int) -> bool:
 async def test_what_a_person_forbids_while_it_is_drained_is_not_restarted(bed: Bed) -> None:
     bed.running, no = 3, ""
     work = asyncio.create_task(bed.lever().apply(bed.plan(), lambda: no))
-    await asyncio.sleep(0.6)
+    await eventually_async(lambda: bed.drains)
     no = "switched off by ann"
     done = await work
     assert (done.code, done.detail) == ("conflict", "switched off by ann")
